@@ -23,7 +23,7 @@ use ftb_core::{ConfirmLevel, EventId, OriginId, PublisherId, Run};
 use ftb_proto::client::{
     ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_nack, negotiate,
 };
-use ftb_proto::event::{SealError, SealRules, SealedBatch, Stamps, seal_batch};
+use ftb_proto::event::{Onsets, SealError, SealRules, SealedBatch, Stamps, seal_batch};
 use ftb_proto::v1;
 use ftb_proto::wire::Outbound as _;
 use ftb_transport::executor::Executor;
@@ -33,6 +33,7 @@ use ftb_transport::outbound::OutboundStream;
 use ftb_transport::peer_errors::PeerErrors;
 use ftb_transport::stream::server::StreamService;
 use ftb_transport::stream::{InboundStream, StreamError};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
@@ -123,6 +124,7 @@ impl StreamService for Clients {
             outbox,
             cancel,
             subscriptions: BTreeSet::new(),
+            onsets: RefCell::default(),
         };
         executor.spawn(session.run());
         Ok(outbound)
@@ -138,6 +140,7 @@ struct Session {
     outbox: mpsc::Sender<Outgoing>,
     cancel: CancellationToken,
     subscriptions: BTreeSet<SubscriptionId>,
+    onsets: RefCell<Onsets>,
 }
 
 /// The stream ends here.
@@ -421,12 +424,15 @@ impl Session {
             Stamps { id, host: &terms.host, uid: who.uid, pid: who.pid, republished: again };
         let events = events.iter().map(|event| &event[..]);
         let pairs = self.clients.pairs.load_full();
-        let rules = SealRules {
-            payload_bytes_max: terms.payload_bytes_max,
-            pairs: Some(&pairs),
-            owner: terms.origin,
+        let sealed = {
+            let rules = SealRules {
+                payload_bytes_max: terms.payload_bytes_max,
+                pairs: Some(&pairs),
+                owner: terms.origin,
+                onsets: Some(&self.onsets),
+            };
+            seal_batch(&stamps, events, &rules, |space| self.allowed.permission(space))
         };
-        let sealed = seal_batch(&stamps, events, &rules, |space| self.allowed.permission(space));
         match sealed {
             Ok(batch) => Ok(batch),
             Err(error) => {

@@ -96,6 +96,19 @@ pub async fn subscribe(
     filter: &str,
     start: Start,
 ) -> Result<Subscription, String> {
+    let subscribed = try_subscribe(client, filter, start).await;
+    subscribed.map_err(|error| cannot_subscribe(filter, &error))
+}
+
+fn cannot_subscribe(filter: &str, error: &SubscribeError) -> String {
+    format!("cannot subscribe to {filter:?}: {error}")
+}
+
+async fn try_subscribe(
+    client: &Client,
+    filter: &str,
+    start: Start,
+) -> Result<Subscription, SubscribeError> {
     let what = format!("its agent to subscribe to {filter:?}");
     // Each event has a node of its own, also where a storm rule folds many.
     // One for conditions wants the single events in any case.
@@ -103,8 +116,7 @@ pub async fn subscribe(
         true => filter.to_owned(),
         false => format!("{filter}, folds=no"),
     };
-    let subscribed = waiting::on(&what, client.subscribe(&single, start)).await;
-    subscribed.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))
+    waiting::on(&what, client.subscribe(&single, start)).await
 }
 
 /// Subscribes to the events of this user only: what other users publish with the id of a job does
@@ -118,10 +130,21 @@ pub async fn subscribe_own(
     filter: &str,
     start: Start,
 ) -> Result<Subscription, String> {
+    let subscribed = try_subscribe_own(client, filter, start).await;
+    subscribed.map_err(|error| cannot_subscribe(filter, &error))
+}
+
+async fn try_subscribe_own(
+    client: &Client,
+    filter: &str,
+    start: Start,
+) -> Result<Subscription, SubscribeError> {
     let uid = nix::unistd::Uid::effective();
-    let own = subscribe(client, &format!("{filter}, uid={uid}"), start).await;
+    let own = try_subscribe(client, &format!("{filter}, uid={uid}"), start).await;
     match own {
-        Err(error) if error.contains(UNKNOWN_KEY) => subscribe(client, filter, start).await,
+        Err(error) if error.to_string().contains(UNKNOWN_KEY) => {
+            try_subscribe(client, filter, start).await
+        }
         own => own,
     }
 }
@@ -152,7 +175,8 @@ impl StandingSubscription {
         is_own: bool,
         gate: &EventGate,
     ) -> Result<Self, String> {
-        let subscription = begun(client, &filter, is_own).await?;
+        let subscription = begun(client, &filter, is_own).await;
+        let subscription = subscription.map_err(|error| cannot_subscribe(&filter, &error))?;
         Ok(Self { client: client.clone(), filter, is_own, gate: gate.clone(), subscription })
     }
 
@@ -165,26 +189,34 @@ impl StandingSubscription {
         let words = format!("{}: the agent has ended the subscription: {why}", self.filter);
         self.gate.refuse(Reason::Missed, words);
         let after = self.subscription.position();
-        self.subscription = self.again().await;
+        self.subscription = self.again().await?;
         let until = self.subscription.position();
         Some(Delivery::Gap(Gap::unknown((after, until), GapReason::Late)))
     }
 
-    async fn again(&self) -> Subscription {
+    /// `None`: this client is closed.
+    async fn again(&self) -> Option<Subscription> {
         loop {
             tokio::time::sleep(AGAIN_AFTER).await;
             match begun(&self.client, &self.filter, self.is_own).await {
-                Ok(subscription) => return subscription,
-                Err(error) => self.gate.refuse(Reason::Missed, error),
+                Ok(subscription) => return Some(subscription),
+                Err(SubscribeError::Closed) => return None,
+                Err(error) => {
+                    self.gate.refuse(Reason::Missed, cannot_subscribe(&self.filter, &error));
+                }
             }
         }
     }
 }
 
-async fn begun(client: &Client, filter: &str, is_own: bool) -> Result<Subscription, String> {
+async fn begun(
+    client: &Client,
+    filter: &str,
+    is_own: bool,
+) -> Result<Subscription, SubscribeError> {
     match is_own {
-        true => subscribe_own(client, filter, Start::Now).await,
-        false => subscribe(client, filter, Start::Now).await,
+        true => try_subscribe_own(client, filter, Start::Now).await,
+        false => try_subscribe(client, filter, Start::Now).await,
     }
 }
 

@@ -101,11 +101,14 @@ pub struct NodeMemory {
     shares: Arc<Mutex<Shares<Arc<Content>>>>,
     /// Where the images of pods are, by set.
     root: Option<PathBuf>,
+    /// Nothing stops the unpacking for a restore that is replaced: the next one waits for it.
+    unpacking: Arc<Mutex<()>>,
 }
 
 impl NodeMemory {
     pub fn new(node: NodeName, budget: u64) -> Self {
-        Self { node, shares: Arc::new(Mutex::new(Shares::new(budget))), root: None }
+        let shares = Arc::new(Mutex::new(Shares::new(budget)));
+        Self { node, shares, root: None, unpacking: Arc::default() }
     }
 
     /// With images of pods below that directory, which is in memory and belongs to it alone.
@@ -171,6 +174,7 @@ impl NodeMemory {
     pub fn unpack(&self, set: &SetId, rank: u32) -> Result<(), String> {
         let root = self.root.as_deref().ok_or("this node holds no pods in memory")?;
         let place = images::path(root, set, rank);
+        let _alone = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
         if place.exists() {
             return Ok(());
         }
@@ -465,6 +469,24 @@ mod tests {
         assert!(matches!(&*other.image(&set, 4).unwrap().data, Content::Pod(_)));
         other.keep_only(&[]);
         assert!(!place(4).exists() && other.left() == bytes);
+        // A restore is replaced while its image is unpacked.
+        for _ in 0..20 {
+            let there = tempfile::tempdir().unwrap();
+            let other = memory(bytes).with_pods(there.path().to_owned());
+            let data = Arc::new(Content::Memory(image(&stream, true).into()));
+            other.shares().put(&set, None, 4, Stored { bytes, data }).unwrap();
+            let both = std::sync::Barrier::new(2);
+            let unpack = || {
+                both.wait();
+                other.unpack(&set, 4).unwrap();
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(unpack);
+                unpack();
+            });
+            let place = images::path(there.path(), &set, 4);
+            assert_eq!(fs::read(place.join("deep/pages")).unwrap(), [7; 300_000]);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::ranks::{self, RankOutput, RankStart, Running};
 use super::spec::NlaSpec;
 use ftb_job::park::PARKED;
 use ftb_job::rank_socket::{AgentPacket, RankSocket};
+use ftb_launcher_core::message::ExitCause;
 use ftb_launcher_core::nla::NlaInput;
 use ftb_launcher_pods::counter::StepCounter;
 use ftb_launcher_pods::output::Frame;
@@ -26,9 +27,10 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, ChildStdin, Command};
-use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
 /// Most characters of the last line of a process that has ended.
 const SAID_CHARS_MAX: usize = 200;
@@ -40,16 +42,45 @@ const PIPE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct ParkingLot(BTreeMap<u32, ParkedProcess>);
 
 /// Reports what becomes of a rank.
-type Tell = Box<dyn Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync>;
+type Tell = Box<dyn Fn(RankOutput) -> JoinHandle<()> + Send + Sync>;
 
 /// What a process has become.
 #[derive(Default)]
 struct Fate {
     /// Its id may be that of another one.
     ended: bool,
-    /// The rank that has adopted it is informed of its end. With the task that reads its PMI
-    /// socket.
-    rank: Option<(Tell, AbortHandle)>,
+    /// The rank that has adopted it.
+    rank: Option<AdoptedRank>,
+}
+
+/// Hears what the process of a rank says on its PMI socket, and then of its end.
+struct AdoptedRank {
+    tell: Tell,
+    texts: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl AdoptedRank {
+    fn new(
+        reader: OwnedReadHalf,
+        tell: impl Fn(RankOutput) -> JoinHandle<()> + Send + Sync + Clone + 'static,
+    ) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        let texts = tokio::spawn(ranks::read_pmi(reader, tell.clone(), stopped));
+        Self { tell: Box::new(tell), texts, stop }
+    }
+
+    /// The process has ended. Its last text comes first: the next process of the rank, which is of
+    /// the same start, would be taken for its author.
+    async fn end(self, how: ExitCause) {
+        let Self { tell, texts, stop } = self;
+        let _ = stop.send(());
+        let _ = texts.await;
+        let _ = tell(RankOutput::Ended(how)).await;
+    }
 }
 
 /// Shared with the task that waits for its end.
@@ -97,12 +128,11 @@ impl ParkedProcess {
         self,
         spec: &NlaSpec,
         start: &RankStart,
-        tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+        tell: impl Fn(RankOutput) -> JoinHandle<()> + Send + Sync + Clone + 'static,
         frames: &mpsc::Sender<Frame>,
     ) -> io::Result<Running> {
         let (reader, writer) = tokio_stream(self.pmi)?.into_split();
-        let texts = tokio::spawn(ranks::read_pmi(reader, tell.clone())).abort_handle();
-        self.fate.lock().rank = Some((Box::new(tell), texts));
+        self.fate.lock().rank = Some(AdoptedRank::new(reader, tell));
         ranks::read_output(start.spawn.rank, self.pipes, frames)?;
         // Its thread knows the rank before the first request.
         let _ = self.rank.set(start.spawn.rank);
@@ -171,7 +201,7 @@ impl ParkingLot {
         pid: u32,
         spec: &NlaSpec,
         start: &RankStart,
-        tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+        tell: impl Fn(RankOutput) -> JoinHandle<()> + Send + Sync + Clone + 'static,
         frames: &mpsc::Sender<Frame>,
     ) -> io::Result<Option<Running>> {
         let Some(parked) = self.0.remove(&pid) else { return Ok(None) };
@@ -231,10 +261,7 @@ async fn watch(watched: Watched, fate: FateSlot, inputs: mpsc::Sender<NlaInput>)
         fate.rank.take()
     };
     match rank {
-        Some((tell, texts)) => {
-            texts.abort();
-            let _ = tell(RankOutput::Ended(how)).await;
-        }
+        Some(rank) => rank.end(how).await,
         None => {
             let (pid, said) = (pid.as_raw().unsigned_abs(), said(last_words));
             let _ = inputs.send(NlaInput::ParkedEnded { pid, how, said }).await;
@@ -312,5 +339,37 @@ mod tests {
         let tell = |_: RankOutput| tokio::spawn(async {});
         assert!(lot.adopt(number, &spec("node01"), &start, tell, &frames).is_err());
         assert_eq!(child.wait().await.unwrap().signal(), Some(9));
+    }
+
+    /// The text waits for room in the queue of the launch agent.
+    #[tokio::test]
+    async fn the_last_text_of_a_process_comes_before_its_end() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (say, mut said) = mpsc::channel(4);
+        let new = || Arc::new(tokio::sync::Notify::new());
+        let (room, begun) = (new(), new());
+        let tell = {
+            let (room, begun) = (Arc::clone(&room), Arc::clone(&begun));
+            move |output| {
+                let (say, room, begun) = (say.clone(), Arc::clone(&room), Arc::clone(&begun));
+                tokio::spawn(async move {
+                    if matches!(output, RankOutput::Pmi(_)) {
+                        begun.notify_one();
+                        room.notified().await;
+                    }
+                    let _ = say.send(matches!(output, RankOutput::Ended(_))).await;
+                })
+            }
+        };
+        let rank = AdoptedRank::new(ours.into_split().0, tell);
+        tokio::io::AsyncWriteExt::write_all(&mut theirs, b"cmd=get_maxes\n").await.unwrap();
+        begun.notified().await;
+        let ending = tokio::spawn(rank.end(ExitCause::Signal(9)));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        room.notify_one();
+        ending.await.unwrap();
+        assert_eq!([said.recv().await, said.recv().await], [Some(false), Some(true)]);
     }
 }

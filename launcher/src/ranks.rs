@@ -271,22 +271,29 @@ pub(super) async fn write_replies(
 }
 
 /// Reads the PMI socket of a rank. An endless text is passed on as its error.
+/// Until `stop`, which interrupts no text.
 pub(super) async fn read_pmi(
     mut reader: tokio::net::unix::OwnedReadHalf,
     tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()>,
+    stop: impl Future<Output = ()>,
 ) {
+    let mut stop = core::pin::pin!(stop);
     let mut decoder = Decoder::default();
     let mut chunk = vec![0; PMI_LINE_BYTES_MAX];
     loop {
         let (text, last) = match decoder.next_text() {
             Ok(Some(text)) => (text, false),
-            Ok(None) => match reader.read(&mut chunk).await {
-                Ok(0) | Err(_) => return,
-                Ok(got) => {
-                    decoder.push(&chunk[..got]);
-                    continue;
+            Ok(None) => {
+                let got = tokio::select! {
+                    got = reader.read(&mut chunk) => got,
+                    () = &mut stop => return,
+                };
+                match got {
+                    Ok(0) | Err(_) => return,
+                    Ok(got) => decoder.push(&chunk[..got]),
                 }
-            },
+                continue;
+            }
             Err(problem) => (problem, true),
         };
         if tell(RankOutput::Pmi(text)).await.is_err() || last {
@@ -303,7 +310,7 @@ async fn watch(
     tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
     guard: Guard,
 ) {
-    let texts = tokio::spawn(read_pmi(reader, tell.clone()));
+    let texts = tokio::spawn(read_pmi(reader, tell.clone(), core::future::pending()));
     let how = ended(&mut child, pid, &guard).await;
     texts.abort();
     let _ = tell(RankOutput::Ended(how)).await;

@@ -147,19 +147,23 @@ impl Readers {
         let subscription = self.tables.fetch_add(1, Ordering::Relaxed);
         let place = ReadPlace { subscription, reading: 0, is_row: true };
         let mut rows = Vec::new();
-        while let Some(delivery) = conditions.next_of_past().await {
-            match delivery {
-                Delivery::Event(received) => {
+        loop {
+            match conditions.next_of_past().await {
+                Some(Delivery::Event(received)) => {
                     rows.push(Report { place, ..report(&self.proofs, *received) });
+                    continue;
                 }
                 // A statement that was made since the rows were read may be missing.
-                Delivery::Gap(gap) => {
+                Some(Delivery::Gap(gap)) => {
                     self.miss(&gap, "conditions: the table is read again");
-                    sleep(READ_AGAIN_AFTER).await;
-                    conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
-                    rows.clear();
                 }
+                None if conditions.ended().is_none() => break,
+                // Rows may be missing.
+                None => drop(is_over(&conditions, self, "conditions")),
             }
+            sleep(READ_AGAIN_AFTER).await;
+            conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
+            rows.clear();
         }
         Ok(ConditionTable { rows, filter, conditions, place })
     }

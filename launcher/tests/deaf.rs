@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use anyhow::{Context as _, Result, bail};
-use ftb_client::{Client, Delivery, Event, Start};
+use ftb_client::{Client, Delivery, Event, Start, Subscription};
 use ftb_launcher::backplane::{EventGate, StandingSubscription};
 use ftb_launcher::clock::Clock;
 use ftb_launcher::refused::{Reason, Refusals};
@@ -18,8 +18,19 @@ async fn restart(cluster: &mut Cluster, config: &str) -> Result<()> {
     cluster.wait_whole().await
 }
 
-#[tokio::test]
-async fn a_subscription_that_the_agent_has_ended_begins_again_with_a_gap() -> Result<()> {
+/// A launcher whose subscription the agent has ended, and refuses to begin again.
+struct Deaf {
+    cluster: Cluster,
+    client: Client,
+    /// It takes the only place.
+    first: Subscription,
+    following: tokio::task::JoinHandle<Vec<bool>>,
+    /// The configuration in which there is another place.
+    config: String,
+}
+
+/// Follows with a subscription; says of each delivery whether it is an event, up to the first one.
+async fn deafened() -> Result<Deaf> {
     let mut cluster = Cluster::start(1, 2).await?;
     let client = Client::builder("launcher").agent(cluster.socket(0)).build()?;
     client.wait_connected(PATIENCE).await?;
@@ -39,7 +50,6 @@ async fn a_subscription_that_the_agent_has_ended_begins_again_with_a_gap() -> Re
         }
         all
     });
-    // The first subscription takes the only place.
     let config = std::fs::read_to_string(cluster.config(0))?;
     let narrow = format!("{config}\n[limits]\nsubscriptions_per_client_max = 1\n");
     restart(&mut cluster, &narrow).await?;
@@ -50,6 +60,22 @@ async fn a_subscription_that_the_agent_has_ended_begins_again_with_a_gap() -> Re
         }
     };
     tokio::time::timeout(PATIENCE, refused).await.context("it was not refused")?;
+    Ok(Deaf { cluster, client, first, following, config })
+}
+
+#[tokio::test]
+async fn a_subscription_that_begins_again_ends_with_its_client() -> Result<()> {
+    let Deaf { cluster, client, first, following, .. } = deafened().await?;
+    let _ = client.close(PATIENCE).await;
+    let all = tokio::time::timeout(PATIENCE, following).await.context("it goes on")??;
+    assert_eq!(all, [false; 0]);
+    drop((first, cluster));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_subscription_that_the_agent_has_ended_begins_again_with_a_gap() -> Result<()> {
+    let Deaf { mut cluster, client, first, following, config } = deafened().await?;
     restart(&mut cluster, &config).await?;
     let publish = async {
         loop {

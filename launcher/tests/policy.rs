@@ -191,7 +191,7 @@ async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Resul
     fails("node02").await?;
     has_reported("on node02, rule fan failed): ranks 2,3 moved from node02 to node03").await?;
     fails("node01").await?;
-    let open = "fault 2: the circuit breaker is open, nothing is done: would migrate";
+    let open = "fault 2: the circuit breaker opens, nothing is done: would migrate";
     has_reported(&format!("{open} (fan failed, node node01)")).await?;
     let answer = site.ask(&["policy", "reset", "weary"]).await?;
     assert_eq!(answer, "the policy acts again");

@@ -29,6 +29,7 @@ mod counted;
 mod encode;
 mod group;
 mod list;
+mod onsets;
 mod seal;
 pub mod signature;
 mod walk;
@@ -39,6 +40,7 @@ pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head};
 pub use group::grouper;
 pub(crate) use list::EventReader;
+pub use onsets::Onsets;
 pub use seal::{
     Permission, Rights, SealError, SealRules, SealedBatch, seal, seal_batch, seal_with,
 };

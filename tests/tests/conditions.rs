@@ -557,7 +557,7 @@ async fn the_table_is_right_or_unknown_whatever_process_is_killed() {
     );
 }
 
-/// Prints figures; asserts no time.
+/// Prints figures. The goals are 1 ms, 200 ms and 5 ms; a busy machine has more time.
 #[tokio::test]
 #[ignore = "prints figures of release programs: `make test-long` runs it"]
 async fn numbers_of_conditions() {
@@ -577,6 +577,7 @@ async fn numbers_of_conditions() {
     }
     waits.sort();
     println!("visible at another agent: p50 {:?}, p99 {:?}", waits[500], waits[990]);
+    assert!(waits[990] < Duration::from_millis(20), "{:?}", waits[990]);
     let mut batch = publisher.batch();
     for at in 0..ROWS {
         let host = format!("node{:04}", at % 4_096);
@@ -592,10 +593,14 @@ async fn numbers_of_conditions() {
         let began = Instant::now();
         let mut table = Conditions::open(&reader, "").await.unwrap();
         table.load().await.unwrap();
-        println!("{} conditions read in {:?}", table.states().count(), began.elapsed());
+        let took = began.elapsed();
+        println!("{} conditions read in {took:?}", table.states().count());
+        assert!(took < Duration::from_secs(2), "{took:?}");
         let began = Instant::now();
         let mut one = Conditions::open(&reader, "subject=node0007").await.unwrap();
         one.load().await.unwrap();
-        println!("health of one node: {} in {:?}", one.health("node0007"), began.elapsed());
+        let took = began.elapsed();
+        println!("health of one node: {} in {took:?}", one.health("node0007"));
+        assert!(took < Duration::from_millis(100), "{took:?}");
     }
 }

@@ -120,6 +120,19 @@ fn many_faults_at_once_lose_nothing_silently() {
     }
 }
 
+/// The table has room for a part of what is stated, some of it for good.
+#[test]
+fn a_full_table_of_conditions_never_grows_whatever_fails() {
+    let mut dropped = 0;
+    for seed in seeds(20) {
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+        let setup = Setup { condition_rows: Some(12), ..setup.with_conditions() };
+        let world = must_hold("a full table of conditions", &setup, seed, &script(seed, 9, 8));
+        dropped += world.rows_dropped();
+    }
+    assert!(dropped > 0, "no table was full");
+}
+
 /// The same where a third of the agents is in no member list.
 #[test]
 fn faults_of_unlisted_agents_lose_nothing_silently() {

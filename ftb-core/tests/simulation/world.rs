@@ -61,6 +61,9 @@ pub struct Setup {
     pub conditions: bool,
     /// Whether programs follow the table of conditions all the time, one at each publisher's agent.
     pub condition_readers: bool,
+    /// Most rows of the table; `None`: there is room for all. Without it programs state nothing
+    /// that outlives them.
+    pub condition_rows: Option<usize>,
 }
 
 impl Setup {
@@ -80,6 +83,7 @@ impl Setup {
             disks: false,
             conditions: false,
             condition_readers: false,
+            condition_rows: None,
         }
     }
 

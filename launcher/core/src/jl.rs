@@ -545,7 +545,7 @@ impl Jl {
         // A fault that closes forgets its cause.
         let (name, fault) = (open.name(&self.job), open.fault());
         let cause = fault.and_then(|fault| self.job.faults.cause(fault)).cloned();
-        self.settle_closed(&open, done, &words);
+        self.settle_closed(now, &open, done, &words);
         let has_started = matches!(open.workflow, Workflow::Start(_));
         if has_started {
             self.expect_to_join(now);

@@ -501,7 +501,7 @@ impl Policy {
         match rules.iter().position(|rule| rule.action == ActionKind::Usable) {
             Some(rule) if !rules[rule].settle.is_zero() => {
                 let at_ns = now.deadline_ns(rules[rule].settle);
-                self.settling.push(Settling::of_recovery(rule, node.clone(), at_ns));
+                self.settling.push(Settling::new(rule, node.clone(), at_ns));
             }
             _ => self.put_back(node, why, out),
         }
@@ -550,14 +550,19 @@ impl Policy {
 
     /// Whether a rule about the whole job of the launcher before has acted for the conditions that
     /// this one reads first. Later the hold-down decides: what was asked for may have failed.
-    fn has_answered(&self, now: Now, index: usize, facts: &Facts) -> bool {
+    fn has_answered(&self, now: Now, index: usize, node: &NodeName, facts: &Facts) -> bool {
         let rule = &self.config.rule[index];
-        if self.has_read || rule.nodes_over.is_none() || !rule.action.is_about_the_job() {
+        if self.has_read || !rule.action.is_about_the_job() {
             return false;
         }
-        let struck = self.struck(now.mono_ns.into(), index, facts);
-        let struck: BTreeSet<NodeName> = struck.into_iter().cloned().collect();
-        !struck.is_empty() && self.orders.has_answered(&rule.name, &struck)
+        let is_answered = |of: &NodeName| {
+            self.orders.has_answered(&rule.name, of, self.conditions.onset_ns(of, index))
+        };
+        let struck = match rule.nodes_over {
+            Some(_) => self.struck(now.mono_ns.into(), index, facts),
+            None => [node].into(),
+        };
+        !struck.is_empty() && struck.into_iter().all(is_answered)
     }
 
     /// The table of conditions was read by a launcher that begins: what does not hold any more may
@@ -585,7 +590,7 @@ impl Policy {
             return;
         }
         let is_stated = report.holding().is_some() && self.conditions.matches(node, index);
-        if is_stated && self.has_answered(now, index, facts) {
+        if is_stated && self.has_answered(now, index, node, facts) {
             return;
         }
         // It gets no ranks; there is nothing to move, and nothing more to say.
@@ -615,10 +620,10 @@ impl Policy {
         // A node that fails soon does not wait for the larger picture.
         let left = fails_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now.mono_ns)));
         let settle = left.map_or(rule.settle, |left| rule.settle.min(left / SETTLE_SHARE));
-        let (at_ns, held, what) = (now.deadline_ns(settle), false, report.words());
-        let (node, event) = (node.clone(), report.source.as_ref().map(|source| source.id));
-        let settling =
-            Settling { rule: index, node, fault, at_ns, held, fails_ns, what, event, is_stated };
+        let (what, event) = (report.words(), report.source.as_ref().map(|source| source.id));
+        let (at_ns, is_at_limit) = (now.deadline_ns(settle), report.is_at_limit());
+        let rest = Settling::new(index, node.clone(), at_ns);
+        let settling = Settling { fault, fails_ns, is_at_limit, what, event, is_stated, ..rest };
         if settle.is_zero() || self.settling.len() >= SETTLING_MAX {
             return self.act(now, settling, facts, out);
         }
@@ -626,7 +631,7 @@ impl Policy {
         match self.settling.iter_mut().find(is_same) {
             // It was to wait for the end of a hold-down, and the node fails before that.
             Some(known) if fails_ns.is_some() && settling.at_ns < known.at_ns => *known = settling,
-            Some(known) => known.is_stated &= settling.is_stated,
+            Some(known) => known.joins(&settling),
             None => {
                 let Settling { node, what, .. } = &settling;
                 let (words, name, who) = (rule.action.words(), &rule.name, who(fault));
@@ -724,11 +729,9 @@ impl Policy {
                 return;
             }
             self.faults.acted(fault, now);
-            self.faults.expect(fault, settled.fails_ns);
+            self.faults.expect(fault, settled.fails_ns(now));
             if kind.is_about_the_job() && settled.is_stated {
-                let struck = self.struck(now.mono_ns.into(), settled.rule, facts);
-                let struck = struck.into_iter().cloned().collect();
-                self.orders.answer(&reason, struck);
+                self.orders.answer(&reason, self.conditions.onsets(settled.rule));
             }
             let is_about_the_job = kind.is_about_the_job();
             self.settling.retain(|s| {
@@ -745,7 +748,7 @@ impl Policy {
         out.push(Action::Notify(format!("{}: {what}", who(fault))));
         let cause =
             FaultCause { what: format!("{} on {node}", settled.what), rule: reason.clone() };
-        let Settling { node, fails_ns, .. } = settled;
+        let (fails_ns, node) = (settled.fails_ns(now), settled.node);
         let want = match kind {
             ActionKind::Migrate => Request::Migrate { node, reason, fails_ns },
             ActionKind::Drain => {
@@ -793,9 +796,10 @@ impl Policy {
             self.hold(now, index, Some(node));
             return false;
         }
+        let state = if self.is_open() { "is open" } else { "opens" };
         if !self.breaker_allows(now) {
             out.push(Action::Notify(format!(
-                "fault {fault}: the circuit breaker is open, nothing is done: would {what}; \
+                "fault {fault}: the circuit breaker {state}, nothing is done: would {what}; \
                  {CLOSE_IT}"
             )));
             self.braked = Some(Brake::Breaker);
@@ -832,7 +836,7 @@ impl Policy {
         let is_same = |known: &&mut Settling| known.rule == *index && known.node == *node;
         if let Some(known) = self.settling.iter_mut().find(is_same) {
             known.fails_ns = fails_ns.or(known.fails_ns);
-            known.is_stated &= settled.is_stated;
+            known.joins(settled);
             return;
         }
         if rule.action.is_about_the_job() || self.settling.len() >= SETTLING_MAX {

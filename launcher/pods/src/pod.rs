@@ -21,7 +21,7 @@ use crate::input::JobInput;
 use crate::output::Frame;
 use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
-use core::pin::Pin;
+use core::pin::{Pin, pin};
 use core::time::Duration;
 use ftb_launcher_core::names::{Episode, Ranks, SetId};
 use ftb_launcher_core::nla::NlaInput;
@@ -90,9 +90,12 @@ impl Pod {
 
     /// Waits a bounded time until nothing is left of it. No other handle may exist.
     pub async fn ended(self) {
-        let Self { orders, mut done } = self;
-        drop(orders);
-        let _ = tokio::time::timeout(ANSWER_WAIT, done.changed()).await;
+        until_closed(Some(&mut self.end())).await;
+    }
+
+    /// Ends it; what is returned is closed when nothing is left. No other handle may exist.
+    fn end(self) -> watch::Receiver<()> {
+        self.done
     }
 
     pub fn over(&self) -> bool {
@@ -160,6 +163,18 @@ impl IncomingPod {
     /// The pod when it is ready; `None` after a failure.
     async fn ready(mut self) -> Option<Task> {
         self.making.join_next().await?.ok().flatten()
+    }
+
+    /// The same in time: what is not made by then ends with its namespaces.
+    async fn ready_in_time(self) -> Option<Task> {
+        tokio::time::timeout(ANSWER_WAIT, self.ready()).await.ok().flatten()
+    }
+}
+
+/// Waits a bounded time until nothing is left of a pod.
+async fn until_closed(done: Option<&mut watch::Receiver<()>>) {
+    if let Some(done) = done {
+        let _ = tokio::time::timeout(ANSWER_WAIT, done.changed()).await;
     }
 }
 
@@ -257,6 +272,15 @@ pub fn restore(spec: &NodeSpec, number: u32, ends: PodChannels, comeback: Restor
     pod
 }
 
+/// Ends a pod that is being made, and has no ranks.
+async fn discard(made: Option<impl Future<Output = Option<Task>>>) {
+    if let Some(made) = made
+        && let Some(task) = made.await
+    {
+        task.discard().await;
+    }
+}
+
 async fn restore_ranks(
     spec: &NodeSpec,
     number: u32,
@@ -264,15 +288,21 @@ async fn restore_ranks(
     comeback: Restore,
 ) -> Result<(Task, String), String> {
     let Restore { incarnation, set, ranks, before, coming, unpacked, mut cancelled } = comeback;
-    let ended = async {
-        if let Some(before) = before {
-            before.ended().await;
-        }
+    let mut before = before.map(Pod::end);
+    let here = async { tokio::join!(until_closed(before.as_mut()), unpacked).1 };
+    let here = tokio::select! {
+        unpacked = here => unpacked,
+        why = given_up(&mut cancelled) => Err(why),
     };
-    let ((), unpacked) = tokio::join!(ended, unpacked);
-    unpacked?;
-    let received = async {
-        let ready = match coming.filter(|coming| coming.set == set) {
+    let coming = coming.filter(|coming| coming.set == set);
+    if let Err(why) = here {
+        // Another node may restore the image of the earlier pod next, with its address.
+        until_closed(before.as_mut()).await;
+        discard(coming.map(IncomingPod::ready_in_time)).await;
+        return Err(why);
+    }
+    let mut received = pin!(async {
+        let ready = match coming {
             Some(coming) => coming.ready().await,
             None => None,
         };
@@ -283,10 +313,18 @@ async fn restore_ranks(
                 Task::receive(spec, number, pause, &set, &ranks, ends.clone()).await
             }
         }
+    });
+    let made = tokio::select! {
+        task = &mut received => Ok(task?),
+        why = given_up(&mut cancelled) => Err(why),
     };
-    let mut task = tokio::select! {
-        task = received => task?,
-        why = given_up(&mut cancelled) => return Err(why),
+    let mut task = match made {
+        Ok(task) => task,
+        Err(why) => {
+            let made = tokio::time::timeout(ANSWER_WAIT, received);
+            discard(Some(async { made.await.ok()?.ok() })).await;
+            return Err(why);
+        }
     };
     let revived = tokio::select! {
         revived = task.revive(incarnation, &set, &ranks) => revived,
@@ -298,5 +336,59 @@ async fn restore_ranks(
             task.discard().await;
             Err(why)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::backend::Choice;
+    use ftb_launcher_core::names::{JobId, NodeName};
+    use std::path::PathBuf;
+
+    fn spec() -> NodeSpec {
+        NodeSpec {
+            job: JobId::new("job").unwrap(),
+            node: NodeName::new("node01").unwrap(),
+            size: 1,
+            image_dir: PathBuf::from("/nowhere"),
+            cwd: PathBuf::from("/"),
+            stdin: false,
+            backend: Choice::default(),
+            pod: None,
+            memory: None,
+        }
+    }
+
+    /// Another start would wait for an image that is not wanted any more.
+    #[tokio::test]
+    async fn a_restore_that_is_cancelled_waits_for_the_earlier_pod_and_not_for_its_image() {
+        let (before, _orders, alive) = Pod::new();
+        let (inputs, mut from_pod) = mpsc::channel(1);
+        let (frames, _output) = mpsc::channel(1);
+        let (give_up, cancelled) = watch::channel(false);
+        let (unpacking, begun) = tokio::sync::oneshot::channel();
+        let unpacked: Unpacking = Box::pin(async move {
+            let _ = unpacking.send(());
+            core::future::pending().await
+        });
+        let (incarnation, set) = (7, SetId::of_checkpoint(Episode(3)));
+        let (before, ranks) = (Some(before), Ranks::from_iter([0]));
+        let comeback =
+            Restore { incarnation, set, ranks, before, coming: None, unpacked, cancelled };
+        let _pod = restore(&spec(), 1, PodChannels { inputs, frames }, comeback);
+        begun.await.unwrap();
+        give_up.send_replace(true);
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(from_pod.try_recv().is_err(), "the earlier pod has its address");
+        drop(alive);
+        let answer = tokio::time::timeout(ftb_tests::cluster::PATIENCE, from_pod.recv()).await;
+        let Some(NlaInput::Restored { incarnation: 7, result: Err(why) }) = answer.unwrap() else {
+            panic!("another answer");
+        };
+        assert_eq!(why, "another start has replaced it");
     }
 }

@@ -7,7 +7,7 @@
 use super::condition::{encode_stated, read_condition, read_stated, resolve};
 use super::encode::{put_varint, varint_len};
 use super::walk::Walker;
-use super::{EventHead, EventWireError, Stamps, Stated};
+use super::{EventHead, EventWireError, Onsets, Stamps, Stated};
 use super::{bound, check_event, field_len, put_head, sealed_head, span_number};
 use crate::wire::EVENTS;
 use ftb_core::catalog::SEVERITY_TAG;
@@ -18,6 +18,7 @@ use ftb_core::run::{Run, RunBuilder};
 use ftb_core::sealed::{Head, Span};
 use ftb_core::{EventId, OriginId, Sealed, Severity, limits};
 use prost::Message as _;
+use std::cell::RefCell;
 
 /// The events of one message.
 #[derive(Debug, Default)]
@@ -83,12 +84,14 @@ pub struct SealRules<'a> {
     pub pairs: Option<&'a ConditionPairs>,
     /// This incarnation of the agent.
     pub owner: OriginId,
+    /// What the client has stated before.
+    pub onsets: Option<&'a RefCell<Onsets>>,
 }
 
 impl SealRules<'_> {
     /// Without conditions.
     pub fn plain(payload_bytes_max: usize) -> Self {
-        Self { payload_bytes_max, pairs: None, owner: OriginId(0) }
+        Self { payload_bytes_max, pairs: None, owner: OriginId(0), onsets: None }
     }
 }
 
@@ -244,6 +247,9 @@ fn stated(
             Rights::StateOwnHost | Rights::StateAnyHost => condition.check()?,
         }
         condition.severity = condition.severity.map(|severity| severity.min(severity_max));
+        if let Some(onsets) = rules.onsets {
+            onsets.borrow_mut().keep(&mut condition, own_host, head.time_ns);
+        }
         let provenance = Provenance { is_paired, ..Provenance::direct(rules.owner) };
         let stated = encode_stated(&Stated { condition, provenance });
         let bytes = event.len() + stated.len();

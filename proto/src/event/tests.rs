@@ -7,6 +7,7 @@ use ftb_core::condition::{RecommendedAction, Truth};
 use ftb_core::group::{GroupFold, GroupHosts};
 use ftb_core::sealed::COUNTED_BYTES;
 use proptest::prelude::*;
+use std::cell::RefCell;
 
 const PAYLOAD_MAX: usize = 300;
 
@@ -471,8 +472,7 @@ fn an_event_without_its_condition_is_what_remains() {
 #[test]
 fn statements_are_checked_and_pairs_are_resolved_at_the_publishers_agent() {
     let pairs = ConditionPairs::built_in();
-    let rules =
-        SealRules { payload_bytes_max: PAYLOAD_MAX, pairs: Some(&pairs), owner: OriginId(9) };
+    let rules = SealRules { pairs: Some(&pairs), ..SealRules::plain(PAYLOAD_MAX) };
     let take = |event: &Event, rights| {
         let bytes = encode_event(event);
         let batch = seal_batch(&stamps(first_id()), [&bytes[..]], &rules, |_| rights).unwrap();
@@ -502,6 +502,33 @@ fn statements_are_checked_and_pairs_are_resolved_at_the_publishers_agent() {
     assert_eq!(take(&failed, Rights::StateAnyHost), Ok((by_payload, 0)));
     failed.tags.push(Tag { key: "node".to_owned(), value: "no host".to_owned() });
     assert_eq!(take(&failed, Rights::StateAnyHost), Ok((None, 1)), "the event is not lost");
+}
+
+/// As programs of the C API do, which know no onset.
+#[test]
+fn a_condition_that_is_stated_again_keeps_its_onset_until_it_is_cleared() {
+    let (pairs, onsets) = (ConditionPairs::built_in(), RefCell::default());
+    let rules =
+        SealRules { pairs: Some(&pairs), onsets: Some(&onsets), ..SealRules::plain(PAYLOAD_MAX) };
+    let stated = |time_ns: u64, name: &str, onset_ns: u64| {
+        let mut event = Event { name: name.parse().unwrap(), time_ns, ..example() };
+        event.payload = Bytes::from_static(b"node019");
+        if onset_ns > 0 {
+            event.condition = Some(Condition { onset_ns, ..fan(Truth::True) });
+        }
+        encode_event(&event)
+    };
+    let onset = |event: &[u8]| {
+        let batch = seal_batch(&stamps(first_id()), [event], &rules, |_| Rights::StateAnyHost);
+        let first = batch.unwrap().run.unwrap().first().to_sealed();
+        first.as_ref().condition().unwrap().onset_ns()
+    };
+    let (failed, normal) = ("FTB_IPMI_FANFAIL", "FTB_IPMI_NORMAL");
+    assert_eq!([10, 70, 130].map(|time_ns| onset(&stated(time_ns, failed, 0))), [10; 3]);
+    assert_eq!(onset(&stated(190, normal, 0)), 190);
+    assert_eq!([250, 310].map(|time_ns| onset(&stated(time_ns, failed, 0))), [250; 2]);
+    // Who says it is believed.
+    assert_eq!([5, 7].map(|onset_ns| onset(&stated(400, failed, onset_ns))), [5, 7]);
 }
 
 #[test]

@@ -26,6 +26,10 @@ impl World {
         config.children_max = 4 * self.setup.fanout as usize;
         config.declare_after_ms = self.setup.conditions.then_some(1_000);
         config.counted_mark = Some(counted_mark());
+        if let Some(rows) = self.setup.condition_rows {
+            config.conditions.rows = rows;
+            config.unbounded_uids.push(info(PublisherId { account: 0, token: 0 }).uid);
+        }
         (self.setup.tune)(&mut config);
         config
     }

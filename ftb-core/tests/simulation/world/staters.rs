@@ -131,7 +131,8 @@ impl World {
         };
         let host = if key == "SHARED" { "shared".to_owned() } else { format!("node{agent}") };
         let expires_ms = if key == "BRIEF" { BRIEF_MS } else { 0 };
-        let condition = Condition { host, expires_ms, ..Condition::new(key, truth) };
+        let is_kept = self.setup.condition_rows.is_some() && key == "OWN";
+        let condition = Condition { host, expires_ms, is_kept, ..Condition::new(key, truth) };
         let provenance = Provenance::direct(self.agents[agent].origin);
         let own = format!("node{agent}");
         let said = Said {

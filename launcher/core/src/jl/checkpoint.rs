@@ -109,11 +109,12 @@ impl Checkpoint {
         self.leaving.as_ref()
     }
 
-    /// The request to try it again, if a rank was behind the loop id.
-    pub(super) fn again(&self, reason: &str) -> Option<Request> {
+    /// The request to try it again, if a rank was behind the loop id. `fails_ns`: when the node
+    /// that is left fails.
+    pub(super) fn again(&self, reason: &str, fails_ns: Option<u64>) -> Option<Request> {
         let reason = reason.to_owned();
         let want = match &self.leaving {
-            Some(node) => Request::Migrate { node: node.clone(), reason, fails_ns: None },
+            Some(node) => Request::Migrate { node: node.clone(), reason, fails_ns },
             None if self.set.is_in_memory() => Request::MemoryCheckpoint { reason },
             None => Request::Checkpoint { reason },
         };

@@ -4,7 +4,7 @@
 use super::barrier::Arrival;
 use super::episode::Transition;
 use super::start::{EXIT_TORN_IMAGE, NOT_STARTED};
-use super::{Jl, JlOutput, OnDeath, Outcome, Unusable, Workflow};
+use super::{Jl, JlOutput, OnDeath, Open, Outcome, Unusable, Workflow};
 use crate::manner::Saver;
 use crate::message::{
     ExitCause, FromJl, FromNla, FromRank, NlaMessage, Part, Protocol, RankMessage,
@@ -95,6 +95,7 @@ impl Jl {
             // A pod starts its ranks after the answer, so a failure may arrive when the start is
             // closed.
             if let FromNla::LaunchFailed { ranks, incarnation, reason, .. } = message
+                && !self.replaces_ranks()
                 && self.runs(node, ranks, *incarnation)
             {
                 let words = format!("node {node} cannot start rank {ranks}: {reason}");
@@ -111,6 +112,13 @@ impl Jl {
             return;
         }
         self.with_open(now, |handler, context| handler.on_nla(context, node, message));
+    }
+
+    /// Whether all ranks start or go back, whatever has become of them.
+    fn replaces_ranks(&self) -> bool {
+        let is_recovery =
+            |open: &Open| matches!(open.workflow, Workflow::Start(_) | Workflow::Rollback(_));
+        self.open.as_ref().is_some_and(is_recovery)
     }
 
     /// Whether it answers the request of an earlier start: its ranks count no more.
@@ -144,7 +152,7 @@ impl Jl {
             self.job.refused += 1;
             return;
         }
-        let is_closed = |open: &super::Open| match &open.workflow {
+        let is_closed = |open: &Open| match &open.workflow {
             Workflow::Rollback(rollback) => rollback.is_closed(),
             _ => false,
         };

@@ -402,13 +402,10 @@ impl Jl {
             let episode = self.job.open();
             let (migration, transition) = Migration::open(&self.job, episode, node);
             self.begin(now, episode, Workflow::Migration(migration), by, transition, &why);
-            if let Some(open) = &mut self.open {
-                reason.clone_into(&mut open.reason);
-                open.left = left;
-            }
         }
         if let Some(open) = &mut self.open {
-            open.fails_wall_ns = fails_wall_ns;
+            reason.clone_into(&mut open.reason);
+            (open.left, open.fails_wall_ns) = (left, fails_wall_ns);
         }
     }
 
@@ -426,8 +423,12 @@ impl Jl {
         let time = Duration::from_nanos(fails_ns.saturating_sub(now.mono_ns));
         let (remedy, numbers, chosen) = self.remedies.choose(time, self.choices());
         let words = self.job.faults.words(by);
-        self.job.tell(format!("{node} fails in {time:.1?} or later{words}: {chosen}"));
-        let words = format!("it fails in {time:.1?} or later: {chosen}");
+        let when = match time.is_zero() {
+            true => "may fail at any time".to_owned(),
+            false => format!("fails in {time:.1?} or later"),
+        };
+        self.job.tell(format!("{node} {when}{words}: {chosen}"));
+        let words = format!("it {when}: {chosen}");
         ChosenRemedy { saves: remedy.saves(), numbers, words }
     }
 
@@ -494,8 +495,8 @@ impl Jl {
     }
 
     /// An episode is closed: answers its request, unless it is tried again.
-    pub(super) fn settle_closed(&mut self, open: &Open, done: bool, words: &str) {
-        if !self.asks_again(open, done) {
+    pub(super) fn settle_closed(&mut self, now: Now, open: &Open, done: bool, words: &str) {
+        if !self.asks_again(now, open, done) {
             let outcome = if done { Outcome::Done } else { Outcome::Failed };
             self.settle(open.by, outcome, words);
         }
@@ -503,15 +504,16 @@ impl Jl {
 
     /// Whether a checkpoint for which a rank was behind the loop id is tried again. Each time its
     /// launch agent gives the order more time.
-    fn asks_again(&mut self, open: &Open, done: bool) -> bool {
+    fn asks_again(&mut self, now: Now, open: &Open, done: bool) -> bool {
         let Workflow::Checkpoint(checkpoint) = &open.workflow else { return false };
-        let Some(want) = checkpoint.again(&open.reason).filter(|_| !done) else { return false };
+        let want = checkpoint.again(&open.reason, open.fails_ns(now));
+        let Some(want) = want.filter(|_| !done) else { return false };
         if self.job.loop_misses >= LOOP_MISSES_MAX {
             self.job.loop_misses = 0;
             return false;
         }
         self.job.loop_misses += 1;
-        self.wanted.push_front(QueuedRequest::again(want, open.by, open.left));
+        self.wanted.push_front(QueuedRequest::again(want, open.by, open.left).dated(now));
         true
     }
 

@@ -2,7 +2,6 @@
 //! migration or recovery starts until the state can be saved again. Ranks that run, and an episode
 //! that has begun, go on; so does the end of the job.
 
-use super::clocks::mono_ns;
 use super::job::Job;
 use super::requests::QueuedRequest;
 use super::{Initiator, Jl, JlOutput, Outcome, Request, Workflow};
@@ -145,18 +144,11 @@ impl Jl {
             // The clock asks again.
             return;
         }
+        let (node, fails_ns) = (open.leaves().cloned(), open.fails_ns(now));
         let rule = open.by.fault().and_then(|fault| self.job.faults.cause(fault));
         let reason = rule.map_or(open.reason, |cause| cause.rule.clone());
-        let node = match &open.workflow {
-            Workflow::Migration(migration) => Some(migration.source().clone()),
-            Workflow::Checkpoint(checkpoint) => checkpoint.leaving().cloned(),
-            _ => None,
-        };
         let want = match node {
-            Some(node) => {
-                let fails_ns = open.fails_wall_ns.map(|wall_ns| mono_ns(now, wall_ns));
-                Request::Migrate { node, reason, fails_ns }
-            }
+            Some(node) => Request::Migrate { node, reason, fails_ns },
             None => Request::Checkpoint { reason },
         };
         let queued = QueuedRequest::again(want, open.by, open.left).dated(now);

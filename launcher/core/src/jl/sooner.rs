@@ -43,11 +43,12 @@ impl Jl {
 
     /// Takes the time for what waits for the node, and says whether its ranks leave, or are to.
     pub(super) fn fails_sooner(&mut self, now: Now, node: &NodeName, fails_ns: u64) -> bool {
-        let is_left = self.open.as_ref().is_some_and(
-            |open| matches!(&open.workflow, Workflow::Migration(of) if of.source() == node),
-        );
-        let mut is_known = is_left;
         let wall_ns = wall_ns(now, fails_ns);
+        let leaves = self.open.as_mut().filter(|open| open.leaves() == Some(node));
+        let mut is_known = leaves.is_some();
+        if let Some(open) = leaves {
+            open.fails_wall_ns = earlier(open.fails_wall_ns, wall_ns);
+        }
         for pending in self.pending.iter_mut().filter(|pending| pending.node == *node) {
             pending.fails_wall_ns = earlier(pending.fails_wall_ns, wall_ns);
             is_known = true;

@@ -256,14 +256,19 @@ fn a_checkpoint_waits_for_ranks_in_a_barrier_and_is_then_refused() {
 struct Clocked {
     jl: Jl,
     seconds: u64,
+    /// The Unix time at which its clock was 0, in seconds.
+    boot_s: u64,
     out: Vec<JlOutput>,
 }
+
+const S: u64 = 1_000_000_000;
+const BOOT_S: u64 = 1_700_000_000;
 
 impl Clocked {
     fn new(interval: Interval) -> Self {
         let mut jl = jl();
         jl.checkpoint_timer = CheckpointTimer::new(interval, MTBF);
-        Self { jl, seconds: 0, out: Vec::new() }
+        Self { jl, seconds: 0, boot_s: BOOT_S, out: Vec::new() }
     }
 
     /// All ranks were started on `a` and `b`; `s` may be a spare.
@@ -297,9 +302,23 @@ impl Clocked {
         self.feed(JlInput::Unusable { node: node(name), why });
     }
 
+    fn now(&self) -> Now {
+        Now { mono_ns: self.seconds * S, wall_ns: (self.boot_s + self.seconds) * S }
+    }
+
     fn feed(&mut self, input: JlInput) {
-        let now = Now { mono_ns: self.seconds * 1_000_000_000, wall_ns: 0 };
+        let now = self.now();
         self.jl.handle(now, input, &mut self.out);
+    }
+
+    /// Another launcher goes on with the saved state after this time. Its clock is another one.
+    fn replace_launcher(&mut self, after_s: u64) {
+        self.jl = serde_json::from_str(&serde_json::to_string(&self.jl).unwrap()).unwrap();
+        let wall_s = self.boot_s + self.seconds + after_s;
+        self.seconds = 3;
+        self.boot_s = wall_s - self.seconds;
+        self.out.clear();
+        self.feed(JlInput::Adopted);
     }
 
     fn says(&mut self, name: &str, message: FromNla) {

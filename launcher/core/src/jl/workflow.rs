@@ -2,6 +2,7 @@
 //! answered.
 
 use super::checkpoint::Checkpoint;
+use super::clocks::mono_ns;
 use super::end::End;
 use super::episode::Handler;
 use super::initiator::Initiator;
@@ -142,6 +143,20 @@ impl Open {
     /// The fault because of which it was opened.
     pub(super) fn fault(&self) -> Option<FaultId> {
         self.by.fault().or(self.before)
+    }
+
+    /// The node that is left.
+    pub(super) fn leaves(&self) -> Option<&NodeName> {
+        match &self.workflow {
+            Workflow::Migration(migration) => Some(migration.source()),
+            Workflow::Checkpoint(checkpoint) => checkpoint.leaving(),
+            _ => None,
+        }
+    }
+
+    /// When the node that is left is predicted to fail, in monotonic nanoseconds.
+    pub(super) fn fails_ns(&self, now: Now) -> Option<u64> {
+        self.fails_wall_ns.map(|wall_ns| mono_ns(now, wall_ns))
     }
 
     /// `migration 5 (fault 3: FTB_IPMI_FANFAIL on node03, rule fan failed)`, for display.

@@ -28,6 +28,8 @@ struct StatedBy {
     rule: Option<usize>,
     /// The rules that it matches.
     matches: Vec<usize>,
+    /// Since when, in Unix nanoseconds.
+    onset_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +50,12 @@ struct HeldCondition {
 }
 
 impl HeldCondition {
+    /// Since when it matches a rule; of several events the last one.
+    fn onset_ns(&self, rule: usize) -> Option<u64> {
+        let matching = self.events.iter().filter(|event| event.matches.contains(&rule));
+        matching.map(|event| event.onset_ns).max()
+    }
+
     /// Whether it holds for a rule with a quiet time, or nothing is known of it.
     fn disturbs(&self, rule: usize) -> bool {
         let may_hold = self.claim.truth == Truth::Unknown || self.matches.contains(&rule);
@@ -156,7 +164,8 @@ impl ConditionsByNode {
         let was_overruled = is_same && old.as_ref().is_some_and(|old| old.is_overruled);
         let is_overruled = !ends && (is_overruled || was_overruled);
         let Concerned { by, matches, timed } = concerned;
-        let stated_by = StatedBy { name: report.name().1.to_owned(), rule: by, matches };
+        let (name, onset_ns) = (report.name().1.to_owned(), report.onset_ns().unwrap_or(0));
+        let stated_by = StatedBy { name, rule: by, matches, onset_ns };
         let (rule, events) = match &old {
             _ if ends || is_overruled => (None, Vec::new()),
             // Who repeats a statement does not repeat its tags.
@@ -248,6 +257,27 @@ impl ConditionsByNode {
     /// Whether a condition of the node matches this rule.
     pub(super) fn matches(&self, node: &NodeName, rule: usize) -> bool {
         self.view.of_host(node.as_str()).any(|(_, row)| row.matches.contains(&rule))
+    }
+
+    /// Since when a condition of the node matches this rule, in Unix nanoseconds; of several the
+    /// last one.
+    pub(super) fn onset_ns(&self, node: &NodeName, rule: usize) -> Option<u64> {
+        let rows = self.view.of_host(node.as_str());
+        rows.filter_map(|(_, row)| row.onset_ns(rule)).max()
+    }
+
+    /// The same of all nodes.
+    pub(super) fn onsets(&self, rule: usize) -> BTreeMap<NodeName, u64> {
+        let mut onsets = BTreeMap::new();
+        for (subject, row) in self.view.iter() {
+            if let Some(onset_ns) = row.onset_ns(rule)
+                && let Ok(node) = NodeName::new(subject.host())
+            {
+                let last = onsets.entry(node).or_insert(onset_ns);
+                *last = onset_ns.max(*last);
+            }
+        }
+        onsets
     }
 
     /// Whether a condition of the node holds for this rule, or is unknown.

@@ -20,9 +20,9 @@ pub struct Orders {
     #[serde(default)]
     pub(super) is_breaker_open: bool,
     /// The nodes for whose conditions a rule about the whole job has acted, by its name. It does
-    /// not act for them again while the conditions hold.
+    /// not act again for what has begun until then, in Unix nanoseconds of its publishers.
     #[serde(default)]
-    answered: BTreeMap<String, BTreeSet<NodeName>>,
+    answered_until: BTreeMap<String, BTreeMap<NodeName, u64>>,
 }
 
 impl Orders {
@@ -42,20 +42,21 @@ impl Orders {
         self.retain_answered(|_, of| of != node);
     }
 
-    /// A rule about the whole job acts for these nodes.
-    pub(super) fn answer(&mut self, rule: &str, nodes: BTreeSet<NodeName>) {
-        self.answered.entry(rule.to_owned()).or_default().extend(nodes);
+    /// A rule about the whole job acts for conditions of these nodes that have begun then.
+    pub(super) fn answer(&mut self, rule: &str, onsets: BTreeMap<NodeName, u64>) {
+        self.answered_until.entry(rule.to_owned()).or_default().extend(onsets);
     }
 
-    /// Whether the rule has acted for all of these nodes.
-    pub(super) fn has_answered(&self, rule: &str, nodes: &BTreeSet<NodeName>) -> bool {
-        self.answered.get(rule).is_some_and(|answered| nodes.is_subset(answered))
+    /// Whether the rule has acted for what began at the node then; `None`: it states no condition.
+    pub(super) fn has_answered(&self, rule: &str, node: &NodeName, onset_ns: Option<u64>) -> bool {
+        let until = self.answered_until.get(rule).and_then(|nodes| nodes.get(node));
+        until.is_some_and(|until| onset_ns.is_none_or(|onset_ns| onset_ns <= *until))
     }
 
     /// Keeps only these nodes, by the name of the rule.
     pub(super) fn retain_answered(&mut self, keeps: impl Fn(&str, &NodeName) -> bool) {
-        self.answered.retain(|rule, nodes| {
-            nodes.retain(|node| keeps(rule, node));
+        self.answered_until.retain(|rule, nodes| {
+            nodes.retain(|node, _| keeps(rule, node));
             !nodes.is_empty()
         });
     }

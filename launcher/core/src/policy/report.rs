@@ -12,6 +12,10 @@ use ftb_core::{Event, EventId, Now, Position, Severity};
 const AGENT_SPACE: &str = "ftb.agent";
 /// The tag with space and name of the event that an agent repeats.
 const ORIGINAL: &str = "event";
+/// The condition of a node that is too hot, which publishers predict.
+const HEAT: &str = "OVERTEMP";
+/// The event of programs that state another condition, or none.
+const HEAT_EVENT: &str = "FTB_IPMI_OVERTEMP";
 const NS_PER_S: u64 = 1_000_000_000;
 /// Event spaces whose payload is the node: Appendix B of the thesis, and MVAPICH2's trigger.
 const PAYLOAD_SPACES: [&str; 2] = ["ftb.ipmi", "ftb.mpi.mig_trigger"];
@@ -176,6 +180,20 @@ impl Report {
         Some(if onset_ns > 0 { onset_ns } else { self.event.time_ns })
     }
 
+    /// Whether the node is as hot as predictions say that it will be. A repetition has no tags.
+    pub(super) fn is_at_limit(&self) -> bool {
+        let is_named = self.name().1.eq_ignore_ascii_case(HEAT_EVENT);
+        let is_heat = match (&self.stated, self.holding()) {
+            (None, _) => is_named,
+            (Some(_), key) => key.is_some_and(|key| is_named || key.eq_ignore_ascii_case(HEAT)),
+        };
+        let is_over = match self.event.tag("cause") {
+            None => true,
+            Some(cause) => cause != "predicted" && self.severity() >= Severity::Error,
+        };
+        is_heat && is_over && !self.is_repeat()
+    }
+
     /// When the node fails at the earliest, in monotonic nanoseconds, if that is predicted.
     pub(super) fn fails_ns(&self, now: Now) -> Option<u64> {
         if self.event.tag("cause") != Some("predicted") {
@@ -187,8 +205,9 @@ impl Report {
         }
         let tag = self.event.tag("seconds_left_min").or_else(|| self.event.tag("seconds_left"));
         let left = core::time::Duration::try_from_secs_f64(tag?.parse().ok()?).ok()?;
-        let since_ns = self.onset_ns().unwrap_or(self.event.time_ns);
-        let age_ns = if since_ns == 0 { 0 } else { now.wall_ns.saturating_sub(since_ns) };
+        // Its condition may have begun long before.
+        let said_ns = self.event.time_ns;
+        let age_ns = if said_ns == 0 { 0 } else { now.wall_ns.saturating_sub(said_ns) };
         Some(now.deadline_ns(left).saturating_sub(age_ns).max(now.mono_ns))
     }
 }

@@ -3,7 +3,7 @@
 use super::conditions::Standing;
 use super::{Action, ActionKind, Policy, who};
 use crate::names::{FaultId, NodeName};
-use ftb_core::EventId;
+use ftb_core::{EventId, Now};
 use std::collections::BTreeSet;
 
 /// A decision that waits for its settle time.
@@ -18,6 +18,8 @@ pub(super) struct Settling {
     pub held: bool,
     /// When the node is predicted to fail, in monotonic nanoseconds.
     pub fails_ns: Option<u64>,
+    /// What predictions announce has come ([`super::Report::is_at_limit`]).
+    pub is_at_limit: bool,
     /// What was reported; empty: the node has recovered.
     pub what: String,
     /// The event that was reported, unless it is a statement of a condition.
@@ -27,10 +29,22 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// The node may be used again when this time has come.
-    pub(super) fn of_recovery(rule: usize, node: NodeName, at_ns: u64) -> Self {
-        let (fault, held, fails_ns, event, is_stated) = (None, false, None, None, false);
-        Self { rule, node, fault, at_ns, held, fails_ns, what: String::new(), event, is_stated }
+    /// Without a fault the node may be used again when this time has come.
+    pub(super) fn new(rule: usize, node: NodeName, at_ns: u64) -> Self {
+        let (fault, fails_ns, event, what) = (None, None, None, String::new());
+        let (held, is_at_limit, is_stated) = (false, false, false);
+        Self { rule, node, fault, at_ns, held, fails_ns, is_at_limit, what, event, is_stated }
+    }
+
+    /// The same was reported again.
+    pub(super) fn joins(&mut self, again: &Self) {
+        self.is_stated &= again.is_stated;
+        self.is_at_limit |= again.is_at_limit;
+    }
+
+    /// When its node fails, in monotonic nanoseconds; `None`: at no known time.
+    pub(super) fn fails_ns(&self, now: Now) -> Option<u64> {
+        if self.is_at_limit { Some(now.mono_ns) } else { self.fails_ns }
     }
 }
 

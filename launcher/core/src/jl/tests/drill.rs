@@ -117,8 +117,13 @@ fn a_drill_says_that_the_circuit_breaker_is_open() {
     policy.event(Now::default(), &Report::new(Event::new(space, name), "b"), &node("b"), &facts);
     let answer = answered(&job, &policy, &fan("a"));
     assert_eq!((answer.choice, answer.braked), (Choice::Nothing, Some(Brake::Breaker)));
-    assert!(answer.words.contains("the circuit breaker is open"), "{}", answer.words);
+    assert!(answer.words.contains("the circuit breaker opens"), "{}", answer.words);
     assert!(!policy.is_open(), "a drill opens none");
+    let (space, name) = fan("a").fault;
+    policy.event(Now::default(), &Report::new(Event::new(space, name), "a"), &node("a"), &facts);
+    assert!(policy.is_open());
+    let answer = answered(&job, &policy, &fan("a"));
+    assert!(answer.words.contains("the circuit breaker is open"), "{}", answer.words);
 }
 
 #[test]

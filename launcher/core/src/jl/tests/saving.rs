@@ -182,13 +182,8 @@ fn a_start_from_the_beginning_whose_state_cannot_be_saved_waits_until_it_can() {
 fn a_queued_migration_keeps_its_predicted_time_over_a_takeover() {
     let mut job = met();
     assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
-    job.fails_at(1, "a", Some(job.seconds * 1_000_000_000 + 60_000_000_000));
-    job.jl = serde_json::from_str(&serde_json::to_string(&job.jl).unwrap()).unwrap();
-    // The next launcher's clock begins anew; ten seconds have passed.
-    let later = Now { mono_ns: 5_000_000_000, wall_ns: 10_000_000_000 };
-    job.jl.handle(later, JlInput::Adopted, &mut Vec::new());
-    let Some(Request::Migrate { fails_ns, .. }) = job.jl.wanted.front().map(|w| &w.want) else {
-        panic!("{:?}", job.jl.wanted);
-    };
-    assert_eq!(*fails_ns, Some(55_000_000_000), "50 s are left");
+    job.fails_at(1, "a", Some((job.seconds + 60) * S));
+    job.replace_launcher(10);
+    let fails_ns = job.jl.wanted.front().and_then(|queued| queued.want.fails_ns());
+    assert_eq!(fails_ns, Some((job.seconds + 50) * S), "50 s are left");
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const S: u64 = 1_000_000_000;
+const READY: MigrationState = MigrationState::Ready;
 
 /// A job with a spare, in which a checkpoint takes 10 s and a migration 3 s.
 fn measured() -> Clocked {
@@ -102,8 +102,11 @@ fn the_node_that_fails_first_is_left_first() {
     assert_eq!(order(&job), ["a", "b"]);
     assert_eq!(kind(&job), "checkpoint", "a person asked for it");
     // The next launcher knows the time.
-    let wall_ns = job.jl.wanted.front().and_then(|queued| queued.want.fails_ns());
-    assert_eq!(wall_ns, Some(100 * S));
+    let before = (job.jl.clone(), job.seconds, job.boot_s);
+    job.replace_launcher(20);
+    let fails_ns = job.jl.wanted.front().and_then(|queued| queued.want.fails_ns());
+    assert_eq!(fails_ns, Some((job.seconds + 80) * S));
+    (job.jl, job.seconds, job.boot_s) = before;
     // A fault that is closed changes nothing.
     cancel(&mut job.jl, 2);
     job.out.clear();
@@ -118,11 +121,54 @@ fn a_node_that_waits_for_a_spare_keeps_its_time() {
     job.fails_at(1, "a", Some(300 * S));
     save(&mut job);
     sooner(&mut job, 1, "a", 100);
-    job.jl = serde_json::from_str(&serde_json::to_string(&job.jl).unwrap()).unwrap();
+    job.replace_launcher(10);
+    for (name, state) in [("a", READY), ("b", READY), ("s", MigrationState::Inactive)] {
+        job.ready(name, state);
+    }
     job.out.clear();
     let from = MigrationState::Inactive;
     let to = MigrationState::Spare;
     job.says("s", FromNla::State { episode: job.jl.job.episode, from, to, changes: 0 });
     job.wait(1);
-    assert!(job.reported("a fails in 100.0s or later (fault 1)"), "{:?}", job.out);
+    assert!(job.reported("a fails in 90.0s or later (fault 1)"), "{:?}", job.out);
+}
+
+#[test]
+fn a_node_that_is_being_left_is_known_to_fail_sooner() {
+    for anew in [false, true] {
+        let mut job = measured();
+        if anew {
+            job.jl.job.config.manner = Manner { saver: Saver::Loop, moves: Moves::Anew };
+        }
+        job.fails_at(1, "a", Some(12 * S));
+        let fails_ns = |job: &Clocked| job.jl.open().and_then(|open| open.fails_ns(job.now()));
+        assert_eq!(fails_ns(&job), Some(12 * S), "{:?}", job.out);
+        assert_eq!(kind(&job), if anew { "checkpoint" } else { "migration" });
+        sooner(&mut job, 1, "a", 6);
+        assert_eq!(fails_ns(&job), Some(6 * S));
+        // Another fault of the node.
+        job.fails_at(2, "a", Some(4 * S));
+        assert_eq!(fails_ns(&job), Some(4 * S));
+        sooner(&mut job, 1, "a", 9);
+        assert_eq!(fails_ns(&job), Some(4 * S));
+    }
+}
+
+#[test]
+fn a_start_without_a_node_that_is_tried_again_keeps_time_reason_and_numbers() {
+    let mut job = measured();
+    job.jl.job.config.manner = Manner { saver: Saver::Loop, moves: Moves::Anew };
+    job.fails_at(1, "a", Some(300 * S));
+    let first = job.jl.open().unwrap().episode;
+    for name in ["a", "b"] {
+        job.says(name, FromNla::Prepared { episode: first, loop_id: Some(9) });
+    }
+    let reason = format!("rank 1: {}", crate::manner::LOOP_MISSED);
+    let message = FromRank::CheckpointFailed { set: SetId::of_checkpoint(first), reason };
+    job.seconds = 7;
+    job.feed(JlInput::Rank(RankMessage { episode: first, rank: 1, message }));
+    let open = job.jl.open().unwrap();
+    assert_eq!((open.episode > first, open.leaves()), (true, Some(&node("a"))), "{:?}", job.out);
+    assert_eq!((open.fails_ns(job.now()), &*open.reason), (Some(300 * S), "fan failed"));
+    assert_eq!(open.left.unwrap().checkpoint_p95_ms, Some(10_000));
 }

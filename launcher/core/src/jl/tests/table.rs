@@ -8,6 +8,7 @@
 
 mod page;
 
+use super::{BOOT_S, S};
 use crate::jl::*;
 use crate::manner::{Manner, Moves, Saver};
 use crate::message::{
@@ -127,7 +128,11 @@ impl World {
 
     fn handle(&mut self, input: JlInput) {
         self.now_ns += 1;
-        self.jl.handle(Now { mono_ns: self.now_ns, wall_ns: 0 }, input, &mut Vec::new());
+        self.jl.handle(
+            Now { mono_ns: self.now_ns, wall_ns: BOOT_S * S + self.now_ns },
+            input,
+            &mut Vec::new(),
+        );
     }
 
     /// Feeds these inputs in order while the phase stays.

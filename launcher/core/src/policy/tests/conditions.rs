@@ -609,6 +609,34 @@ fn a_node_that_fails_sooner_than_was_predicted_is_no_second_fault() {
     assert_eq!(moves_by(&policy.tick(at(60), &facts(4))), [], "its number stays");
 }
 
+/// As hot as a prediction says of another node: it is left first.
+#[test]
+fn a_node_that_is_too_hot_already_may_fail_at_any_time() {
+    let hot = |cause: Option<&str>, severity: Severity| {
+        let mut hot = stated(1, "FTB_IPMI_OVERTEMP", 2, "OVERTEMP", Truth::True);
+        let value = cause.map(str::to_owned);
+        hot.event.tags.extend(value.map(|value| Tag { key: "cause".to_owned(), value }));
+        hot.stated.as_mut().unwrap().condition.severity = Some(severity);
+        hot
+    };
+    let moves = |report: &Report| {
+        let mut policy = Policy::parse(DEFAULT).unwrap();
+        says(&mut policy, 1, report, 4);
+        moves_by(&policy.tick(at(6), &facts(4)))
+    };
+    let now = Some(at(6).mono_ns);
+    let (critical, warm) = (Some("above_threshold"), Severity::Warning);
+    assert_eq!(moves(&hot(critical, Severity::Error)), [now]);
+    assert_eq!(moves(&hot(None, warm)), [now], "a program of the thesis");
+    assert_eq!(moves(&hot(critical, warm)), [None], "below its critical limit");
+    assert_eq!(moves(&repeated(hot(critical, Severity::Error))), [None], "without its tags");
+    let by_pair = stated(1, "FTB_IPMI_OVERTEMP", 2, "HARDWARE", Truth::True);
+    assert_eq!(moves(&by_pair), [now]);
+    let mut program = event("ftb.ipmi", "FTB_IPMI_OVERTEMP");
+    program.severity = warm;
+    assert_eq!(moves(&about(program, 2)), [now], "without a condition");
+}
+
 /// It does not know what the one before counted on.
 #[test]
 fn the_next_launcher_hears_that_a_node_that_is_left_fails_sooner() {

@@ -273,4 +273,36 @@ fn a_rule_about_the_job_acts_once_for_conditions_that_go_on() {
     let mut policy = next(&policy);
     policy.end_first_reading();
     assert_eq!(saves(&mut policy, 2, &[1, 2]), 1);
+    // The job was saved for a node of long ago too.
+    let mut policy = begin();
+    assert_eq!(saves(&mut policy, 1, &[3]), 0);
+    assert_eq!(saves(&mut policy, 700, &[1, 2]), 1);
+    assert_eq!(saves(&mut next(&policy), 1, &[1, 2, 3]), 0);
+}
+
+/// It has passed and come back while no launcher ran.
+#[test]
+fn a_fault_is_acted_on_although_an_earlier_one_of_the_same_nodes_was() {
+    for condition in ["", "nodes_over = 0.4\nwithin = \"60s\"\n"] {
+        // How often the job is saved for two nodes that are bad since these times.
+        let saves = |policy: &mut Policy, onsets_s: [u64; 2]| {
+            let mut actions = Vec::new();
+            for (number, onset_s) in (1..).zip(onsets_s) {
+                let mut bad = stated(onset_s, "DISK", number, "DISK_BAD", Truth::True);
+                bad.stated.as_mut().unwrap().condition.onset_ns = at(onset_s).mono_ns;
+                actions.extend(says(policy, 1, &bad, 4));
+            }
+            actions.extend(policy.tick(at(20), &facts(4)));
+            wants(&actions).len()
+        };
+        let mut policy = with_rule_about_the_job(condition);
+        assert_eq!(saves(&mut policy, [100, 100]), 1, "{condition}");
+        let text = serde_json::to_string(policy.orders()).unwrap();
+        let again = |onsets_s: [u64; 2]| {
+            let mut next = with_rule_about_the_job(condition);
+            next.adopt_orders(at(0), serde_json::from_str(&text).unwrap());
+            saves(&mut next, onsets_s)
+        };
+        assert_eq!((again([100, 100]), again([100, 101])), (0, 1), "{condition}");
+    }
 }
