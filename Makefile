@@ -77,7 +77,7 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	$(MAKE) simulate
 	$(CARGO) build -p ftb-agent -p ftb-launcher --bins --examples
 	$(CARGO) build -p ftb-ipmi --bins
-	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps --test hangs \
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps --test hangs --test crowded \
 	  -- --ignored --nocapture
 	FTB_FAULT_RUNS=200 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery any_kill -- --nocapture
 	$(CARGO) test --release -p ftb-job --test crowd -- --ignored --nocapture
@@ -185,7 +185,7 @@ bench-memory: ## checkpoints in memory beside their model, deaths beside a resta
 	@./deploy/dev/install-deps.sh build test
 	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
-	  $(CARGO) bench -p ftb-launcher --bench memory
+	  $(CARGO) bench -p ftb-launcher --bench memory --bench notify
 
 microbench: ## filter match, routing, encode and decode, ring, journal: what each costs (docs/performance.md)
 	$(CARGO) build --release -p ftb-bench --bins

@@ -77,16 +77,16 @@ impl Request {
                 false => Err(problem(format!("{set:?} is no set id"))),
             }
         };
-        let ranks = || {
-            let ranks = tag("ranks").unwrap_or_default();
-            parse_ranks(ranks).ok_or_else(|| problem(format!("{ranks:?} is no list of ranks")))
+        let list = |key: &str| {
+            let ranks = joined(key, tag);
+            parse_ranks(&ranks).ok_or_else(|| problem(format!("{ranks:.64?} is no list of ranks")))
         };
+        let ranks = || list("ranks");
         let kind = match name.to_ascii_uppercase().as_str() {
             names::FTB_CHECKPOINT => RequestKind::Checkpoint { set: set()? },
             names::FTB_MIGRATE => RequestKind::Migrate { set: set()?, ranks: ranks()? },
             names::FTB_JL_ROLLBACK => {
-                let left = tag("left").map(parse_ranks).map_or(Some(Vec::new()), |left| left);
-                let left = left.ok_or_else(|| problem("no list of ranks".to_owned()))?;
+                let left = tag("left").map_or(Ok(Vec::new()), |_| list("left"))?;
                 RequestKind::Rollback { set: set()?, ranks: ranks()?, left }
             }
             names::FTB_MIGRATE_ABORT => RequestKind::Abort,
@@ -112,14 +112,29 @@ impl Request {
     }
 }
 
+/// A list, with the tags in which a long one goes on: `ranks`, `ranks2`, `ranks3`.
+fn joined<'a>(key: &str, tag: &dyn Fn(&str) -> Option<&'a str>) -> String {
+    let mut words = tag(key).unwrap_or_default().to_owned();
+    let more = (2..=limits::RANKS_MAX).map_while(|number| tag(&format!("{key}{number}")));
+    more.for_each(|more| words.extend([" ", more]));
+    words
+}
+
+/// Ranks and ranges of ranks: `0-255 300`.
 fn parse_ranks(text: &str) -> Option<Vec<u32>> {
-    let parse = |word: &str| word.parse().ok().filter(|rank| *rank < limits::RANKS_MAX);
-    let ranks: Vec<u32> = text
-        .split_ascii_whitespace()
-        .take(limits::RANKS_MAX as usize + 1)
-        .map(parse)
-        .collect::<Option<_>>()?;
-    (!ranks.is_empty() && ranks.len() <= limits::RANKS_MAX as usize).then_some(ranks)
+    let mut ranks = Vec::new();
+    for word in text.split_ascii_whitespace() {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= limits::RANKS_MAX {
+            return None;
+        }
+        ranks.extend(first..=last);
+        if ranks.len() > limits::RANKS_MAX as usize {
+            return None;
+        }
+    }
+    (!ranks.is_empty()).then_some(ranks)
 }
 
 #[cfg(test)]
@@ -154,6 +169,27 @@ mod tests {
         assert_eq!(parse("FTB_JL_ALIVE", "", &[]), Ok(None));
     }
 
+    /// That of half of a job of 512 ranks, and of every second rank of one of 1,024.
+    #[test]
+    fn a_long_list_of_ranks_has_ranges_and_goes_on_in_further_tags() {
+        let migrate = |more: &[(&str, &str)]| {
+            let tags = [&[("episode", "4"), ("set", "m4")], more].concat();
+            match parse("FTB_MIGRATE", "n", &tags).expect("well formed").expect("for ranks").kind {
+                RequestKind::Migrate { ranks, .. } => ranks,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(migrate(&[("ranks", "0-255")]), (0..256).collect::<Vec<_>>());
+        let tags = [("ranks", "0 2-3"), ("ranks2", "5"), ("ranks3", "7-9"), ("ranks5", "11")];
+        assert_eq!(migrate(&tags), [0, 2, 3, 5, 7, 8, 9]);
+        let left =
+            [("episode", "4"), ("set", "s1"), ("ranks", "0-9"), ("left", "2"), ("left2", "4")];
+        let expected =
+            RequestKind::Rollback { set: "s1".into(), ranks: (0..10).collect(), left: vec![2, 4] };
+        let back = parse("FTB_JL_ROLLBACK", "s1", &left);
+        assert_eq!(back, Ok(Some(Request { episode: 4, kind: expected })));
+    }
+
     #[test]
     fn a_malformed_request_is_refused_by_name() {
         for (name, payload, tags) in [
@@ -163,6 +199,9 @@ mod tests {
             ("FTB_JL_REPAIR", "{}", &[("episode", "1")]),
             ("FTB_MIGRATE", "n", &[("episode", "1"), ("set", "s")]),
             ("FTB_MIGRATE", "n", &[("episode", "1"), ("set", "s"), ("ranks", "1 x")]),
+            ("FTB_MIGRATE", "n", &[("episode", "1"), ("set", "s"), ("ranks", "3-1")]),
+            ("FTB_MIGRATE", "n", &[("episode", "1"), ("set", "s"), ("ranks", "0-1024")]),
+            ("FTB_MIGRATE", "n", &[("episode", "1"), ("set", "s"), ("ranks", "0-900 0-900")]),
         ] {
             let error = parse(name, payload, tags).expect_err("malformed");
             assert!(error.contains(name), "{error}");

@@ -36,8 +36,8 @@ impl Facts {
         let facts: Self = serde_json::from_str(&read(FACTS)?)
             .map_err(|error| format!("{}: {error}", image.join(FACTS).display()))?;
         if !facts.ranks.iter().copied().eq(ranks.iter()) {
-            let there = facts.ranks.iter().copied().collect::<Ranks>().join(",");
-            let wanted = ranks.join(",");
+            let there = facts.ranks.iter().copied().collect::<Ranks>().brief();
+            let wanted = ranks.brief();
             return Err(format!("the image is of ranks {there} together, not of {wanted}"));
         }
         let work = fs::create_dir_all(work_dir(image));

@@ -89,6 +89,9 @@ impl Job {
     /// The images that nodes need and lack, of one share at a time.
     pub(in crate::jl) fn missing(&self, set: &SetId, placement: &Placement) -> Placement {
         let mut missing = self.without_images(set, &self.needed(set, placement));
+        if set.is_on_disks() {
+            missing.values_mut().for_each(|ranks| *ranks = self.of_one_disk(set, ranks));
+        }
         if let Some(memory) = self.memory.as_ref().filter(|memory| memory.set == *set) {
             missing.values_mut().for_each(|ranks| *ranks = memory.of_one_share(ranks));
         }
