@@ -110,7 +110,16 @@ async fn a_dead_rank_comes_back_from_the_disks_of_the_nodes_without_a_store() ->
         assert!(lost.contains("no set to go back to: the job ends"), "{lost}");
         kill(ranks_of(job)?.get(&1).context("no such rank")?.0, Signal::SIGKILL)?;
         wait_recovered(&site, job, 0).await?;
-        assert_eq!(images_below(site.jobs.path()), Vec::<std::path::PathBuf>::new());
+        let folder = |name: &str| site.jobs.path().join(job).join(name);
+        assert_eq!(images_below(&folder("sets")), Vec::<std::path::PathBuf>::new());
+        // Of the sets before nothing is left.
+        site.wait("one set on disks", async || {
+            let files = images_below(&folder("nodes"));
+            let sets: std::collections::BTreeSet<_> =
+                files.iter().filter_map(|file| file.parent()?.file_name()).collect();
+            Ok((sets.len() == 1).then_some(()))
+        })
+        .await?;
         site.release()?;
         let reported = ended(running, &expected).await?;
         let back = ["went back to set disk-", "restarts from set disk-"];

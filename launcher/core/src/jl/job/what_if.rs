@@ -166,8 +166,11 @@ impl Job {
             if left.is_empty() {
                 return self.aftermath_of_set(set);
             }
+            // The launcher learns it when the program has done it, or has refused.
+            let unless =
+                if self.has_left_out() { "" } else { ", if the program divides its state" };
             let words = format!(
-                "and no hot spare is left: fewer ranks go on from set {}",
+                "and no hot spare is left: fewer ranks go on from set {}{unless}",
                 Self::named(&set)
             );
             return Aftermath { set: Some(set), left, ..Aftermath::goes_on(words) };
