@@ -77,7 +77,7 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	$(MAKE) simulate
 	$(CARGO) build -p ftb-agent -p ftb-launcher --bins --examples
 	$(CARGO) build -p ftb-ipmi --bins
-	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps --test hangs --test crowded \
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps --test hangs \
 	  -- --ignored --nocapture
 	FTB_FAULT_RUNS=200 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery any_kill -- --nocapture
 	$(CARGO) test --release -p ftb-job --test crowd -- --ignored --nocapture

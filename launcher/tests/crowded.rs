@@ -1,4 +1,4 @@
-//! Nodes with hundreds of ranks, as real processes: their lists are longer than a tag of an event.
+//! Nodes with hundreds of ranks, as real processes.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -51,10 +51,4 @@ async fn half_of_them_die(size: u32, steps: &str) -> Result<()> {
 async fn half_of_the_ranks_die_with_their_node_and_come_back_from_the_memory_of_the_other()
 -> Result<()> {
     half_of_them_die(360, "60").await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "600 processes on two nodes: make test-long"]
-async fn a_node_with_300_ranks_is_lost_and_all_come_back() -> Result<()> {
-    half_of_them_die(600, "60").await
 }
