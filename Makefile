@@ -181,7 +181,7 @@ bench-launcher: ## launch, migration, recovery, what a migration costs a solver:
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
 	  $(CARGO) bench -p ftb-launcher --bench launch --bench migration --bench recover --bench solver
 
-bench-memory: ## checkpoints in memory beside their model, deaths beside a restart (10 min)
+bench-memory: ## checkpoints in memory beside their model, deaths beside a restart (15 min)
 	@./deploy/dev/install-deps.sh build test
 	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
