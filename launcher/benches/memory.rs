@@ -224,8 +224,8 @@ fn median(times: &[Duration]) -> f64 {
     times[times.len() / 2].as_secs_f64()
 }
 
-/// The shares of the time in which ranks stand still for checkpoints at Daly's interval, and for the
-/// recoveries from four deaths.
+/// The shares of the time in which ranks stand still: for checkpoints at Daly's interval, and for
+/// the recoveries from four deaths.
 async fn shares(size: usize, table: &mut report::Table) {
     let cluster = Plan::new(5, 4).start().await.unwrap();
     let step = Step::Compute(100);

@@ -1,6 +1,6 @@
-//! How soon all ranks know of a death: by the log ring of FMI (each rank has links to those 1, 2, 4,
-//! ... behind it, and closes its own when one of them closes), and by the launcher, which says what
-//! follows too. See `launcher/job/fmi.md`. `cargo bench -p ftb-launcher --bench notify`
+//! How soon all ranks know of a death: by the log ring of FMI (each rank has links to those 1, 2, 4
+//! and so on behind it, and closes its own when one of them closes), and by the launcher, which
+//! says what follows too. See `launcher/job/fmi.md`. `cargo bench -p ftb-launcher --bench notify`
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[path = "report/mod.rs"]

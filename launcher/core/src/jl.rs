@@ -410,7 +410,8 @@ impl Jl {
         }
     }
 
-    /// The job is saved by the clock. Where several levels are due, that which bears most is taken.
+    /// The job is saved by the clock. Where several levels are due, the rarer one has its turn: the
+    /// others come again sooner.
     fn timers_tick(&mut self, now: Now) {
         let reason = BY_THE_CLOCK.to_owned();
         if self.checkpoint_timer.take(now) && self.saves_itself() {

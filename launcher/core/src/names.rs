@@ -225,11 +225,13 @@ impl Ranks {
     /// # Errors
     /// [`NameError`] names the word that has no ranks below [`RANKS_MAX`].
     pub fn split(text: &str, separator: char) -> Result<Self, NameError> {
-        let mut ranks = BTreeSet::new();
+        let (mut ranks, mut named) = (BTreeSet::new(), 0);
         for word in text.split(separator).filter(|word| !word.is_empty()) {
             let (first, last) = word.split_once('-').unwrap_or((word, word));
             match (first.parse::<u32>(), last.parse::<u32>()) {
-                (Ok(first), Ok(last)) if first <= last && last < RANKS_MAX => {
+                // Ranges that overlap must not cost more than the longest list.
+                (Ok(first), Ok(last)) if first <= last && last < RANKS_MAX && named < RANKS_MAX => {
+                    named += last - first + 1;
                     ranks.extend(first..=last);
                 }
                 _ => return Err(NameError::new("rank", word, "is no rank")),
@@ -341,7 +343,7 @@ mod tests {
         for text in ["", "3", "0-2,5", "1,3-4"] {
             assert_eq!(Ranks::from_ranges(text).unwrap().ranges(), text);
         }
-        for bad in ["x", "2-1", "8192", "0-4294967295", "-", "1-"] {
+        for bad in ["x", "2-1", "8192", "0-4294967295", "-", "1-", "0-8191,0-8191"] {
             assert!(Ranks::from_ranges(bad).is_err(), "{bad}");
         }
         let mixed: Ranks = "0-2 5 7 8".parse().unwrap();

@@ -143,6 +143,8 @@ impl Checkpoint {
     fn saved(&mut self, job: &mut Job, episode: Episode) -> Transition {
         self.storing = true;
         if self.set.is_on_disks() {
+            // The end of the episode says it too.
+            Self::release(job, episode).into_iter().for_each(|release| job.publish(release));
             return self.kept(job);
         }
         if !self.set.is_in_memory() {

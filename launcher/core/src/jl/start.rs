@@ -131,7 +131,7 @@ impl Start {
                     );
                     return Transition::End { code: 1, words };
                 }
-                if !job.has_left_out() {
+                if !job.has_left_out() && job.starts_fewer() {
                     self.leave_nodes(job);
                 }
                 if let Err(why) = self.shrink(job) {
@@ -196,9 +196,6 @@ impl Start {
 
     /// Fewer ranks do not share a set on the nodes: the newest set of the store is taken.
     fn leave_nodes(&mut self, job: &mut Job) {
-        if job.config.on_death != OnDeath::Shrink {
-            return;
-        }
         if self.set.take_if(|set| set.is_on_nodes()).is_some() {
             self.set = job.sets.last().cloned();
         }
@@ -209,7 +206,7 @@ impl Start {
     }
 
     fn shrink(&mut self, job: &mut Job) -> Result<(), String> {
-        if job.config.on_death != OnDeath::Shrink || self.set.is_none() || !job.keeps_images() {
+        if !job.starts_fewer() {
             return Err(String::new());
         }
         if job.has_left_out() {

@@ -103,6 +103,14 @@ impl Job {
         self.config.on_death == OnDeath::Shrink && !self.undivided
     }
 
+    /// Whether fewer ranks can be started again: with the numbers of before, or by other processes,
+    /// which share a set of the store only.
+    pub(in crate::jl) fn starts_fewer(&self) -> bool {
+        let has_nodes = self.placement().keys().any(|name| self.is_good(name));
+        let has_set = self.newest_set().is_some() && self.has_left_out() || !self.sets.is_empty();
+        self.config.on_death == OnDeath::Shrink && self.keeps_images() && has_set && has_nodes
+    }
+
     /// The placement of the ranks that go on, and the ranks that are left out: dead ones on living
     /// nodes, and those of lost nodes without a spare.
     ///

@@ -86,9 +86,9 @@ impl Job {
     }
 
     fn what_if_idle(&self, then: &Self, node: &NodeName) -> String {
-        let words = "it has no ranks: all ranks go on".to_owned();
+        let mut words = "it has no ranks: all ranks go on".to_owned();
         if let (Some(set), None) = (self.disk_set(), then.disk_set()) {
-            return format!("{words}, but set {set} is lost with the images that it has");
+            words.push_str(&format!(", but set {set} is lost with the images that it has"));
         }
         let Some(memory) = self.memory.as_ref().filter(|memory| memory.is_host(node)) else {
             return words;
@@ -124,8 +124,8 @@ impl Job {
                      its last set is {named}"
                 ))
             }
-            (OnDeath::Shrink, Some(set)) => self.aftermath_of_shrink(set),
-            (_, Some(set)) => self.aftermath_of_set(set),
+            (OnDeath::Shrink, Some(set)) => self.aftermath_of_shrink(set, ranks),
+            (_, Some(set)) => self.aftermath_of_set(set, ranks),
         }
     }
 
@@ -134,11 +134,17 @@ impl Job {
     }
 
     /// All ranks go back to a set, those that have died on another node.
-    fn aftermath_of_set(&self, set: SetId) -> Aftermath {
+    fn aftermath_of_set(&self, set: SetId, ranks: &Ranks) -> Aftermath {
         let named = Self::named(&set);
-        let back = if self.goes_back_in_place(&set) { "go back to" } else { "start again from" };
-        if self.replan(NodeFaults::Avoid).is_ok() {
-            let spare = self.spare(&self.placement().into_keys().collect::<Vec<_>>());
+        // In place no living rank leaves its node.
+        let (back, faults) = match self.goes_back_in_place(&set) {
+            true => ("go back to", NodeFaults::Ignore),
+            false => ("start again from", NodeFaults::Avoid),
+        };
+        if let Ok(placement) = self.replan(faults) {
+            let first = ranks.iter().next().unwrap_or_default();
+            let host = placement.into_iter().find(|(_, here)| here.has(first));
+            let spare = host.map(|(node, _)| node);
             let host = spare.as_ref().map(|spare| format!("{spare} takes its place, and "));
             let words = format!("{}all ranks {back} set {named}", host.unwrap_or_default());
             return Aftermath { set: Some(set), spare, ..Aftermath::goes_on(words) };
@@ -158,13 +164,13 @@ impl Job {
     }
 
     /// Fewer ranks go on where there is no spare: in place, or others from a set of the store.
-    fn aftermath_of_shrink(&self, set: SetId) -> Aftermath {
+    fn aftermath_of_shrink(&self, set: SetId, ranks: &Ranks) -> Aftermath {
         let in_place = self.shrinks() && self.goes_back_in_place(&set);
         if let Some((placement, left)) = self.fewer().ok().filter(|_| in_place)
             && !placement.is_empty()
         {
             if left.is_empty() {
-                return self.aftermath_of_set(set);
+                return self.aftermath_of_set(set, ranks);
             }
             // The launcher learns it when the program has done it, or has refused.
             let unless =
@@ -176,13 +182,16 @@ impl Job {
             return Aftermath { set: Some(set), left, ..Aftermath::goes_on(words) };
         }
         if self.replan(NodeFaults::Avoid).is_ok() {
-            return self.aftermath_of_set(set);
+            return self.aftermath_of_set(set, ranks);
         }
-        let left_out = self.has_left_out();
         // Other processes share a set of the store only.
-        let stored = if left_out { Some(set.clone()) } else { self.sets.last().cloned() };
-        let stored = stored.filter(|_| self.keeps_images() && self.placement().len() > 1);
-        let Some(stored) = stored else { return self.without_spare(Self::named(&set)) };
+        let stored = match self.has_left_out() {
+            true => Some(set.clone()),
+            false => self.sets.last().cloned(),
+        };
+        let Some(stored) = stored.filter(|_| self.starts_fewer()) else {
+            return self.without_spare(Self::named(&set));
+        };
         let words = format!(
             "and no hot spare is left: fewer ranks start again from set {}",
             Self::named(&stored)
