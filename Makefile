@@ -181,11 +181,11 @@ bench-launcher: ## launch, migration, recovery, what a migration costs a solver:
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
 	  $(CARGO) bench -p ftb-launcher --bench launch --bench migration --bench recover --bench solver
 
-bench-memory: ## checkpoints in memory beside their model, deaths beside a restart (10 min)
+bench-memory: ## checkpoints in memory beside their model, deaths beside a restart (15 min)
 	@./deploy/dev/install-deps.sh build test
 	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
-	  $(CARGO) bench -p ftb-launcher --bench memory
+	  $(CARGO) bench -p ftb-launcher --bench memory --bench notify
 
 microbench: ## filter match, routing, encode and decode, ring, journal: what each costs (docs/performance.md)
 	$(CARGO) build --release -p ftb-bench --bins

@@ -42,6 +42,12 @@ const DEATHS_ALLOWED: f64 = 0.15;
 /// minute: the interval follows from that, as in FMI.
 const PROTECTED: [&str; 4] = ["--memory", "xor:4", "--memory-every", "10s"];
 const FAILING: [&str; 6] = ["--memory", "xor:4", "--memory-every", "auto", "--mtbf", "1m"];
+/// A job of which a rank dies each half minute, and what checkpoints and recoveries may take of it.
+const SHARED: [&str; 6] = ["--memory", "xor:4", "--memory-every", "auto", "--mtbf", "30s"];
+const SHARE_EVERY: Duration = Duration::from_secs(30);
+const SHARE_DEATHS: u32 = 4;
+const CHECKPOINTS_ALLOWED: f64 = 0.05;
+const RECOVERIES_ALLOWED: f64 = 0.015;
 const WINDOW: Duration = Duration::from_secs(30);
 const DEATH_EVERY: Duration = Duration::from_secs(60);
 
@@ -57,7 +63,7 @@ fn main() {
                 group(size, &mut table).await;
             }
         }
-        for size in [8, 64] {
+        for size in sizes() {
             if is_wanted("ranks") {
                 rank_deaths(size, &mut table).await;
             }
@@ -68,12 +74,28 @@ fn main() {
         if is_wanted("overhead") {
             overhead(&mut table).await;
         }
+        if is_wanted("shares") {
+            for size in [8, 64] {
+                shares(size, &mut table).await;
+            }
+        }
         table.write();
     });
 }
 
+/// Numbers of ranks: those of `FTB_BENCH_SIZES`, as `8,64,256,512`.
+fn sizes() -> Vec<usize> {
+    let text = std::env::var("FTB_BENCH_SIZES").unwrap_or_else(|_| "8,64".to_owned());
+    text.split(',').map(|size| size.parse().unwrap()).collect()
+}
+
 fn program(ballast_mib: usize, step_ms: u64) -> Program {
-    Program { ballast_mib, step: Step::Sleep(Duration::from_millis(step_ms)), steps: None }
+    Program {
+        ballast_mib,
+        step: Step::Sleep(Duration::from_millis(step_ms)),
+        steps: None,
+        notices: None,
+    }
 }
 
 /// A checkpoint of a group with one rank on each node, beside the model.
@@ -202,6 +224,33 @@ fn median(times: &[Duration]) -> f64 {
     times[times.len() / 2].as_secs_f64()
 }
 
+/// The shares of the time in which ranks stand still: for checkpoints at Daly's interval, and for
+/// the recoveries from four deaths.
+async fn shares(size: usize, table: &mut report::Table) {
+    let cluster = Plan::new(5, 4).start().await.unwrap();
+    let step = Step::Compute(100);
+    let program = Program { ballast_mib: BALLAST_MIB, step, steps: None, notices: None };
+    let options = options(&[&["--spares", "node05"], &SHARED[..]].concat());
+    let mut running = Running::start(&cluster, size, &options, &program, Hosts::This).await;
+    running.protected().await;
+    let (begin, mut saves, mut recoveries) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+    for death in 1..=SHARE_DEATHS + 1 {
+        let (save, recovery) = running.stands_still(begin + SHARE_EVERY * death).await;
+        (saves, recoveries) = (saves + save, recoveries + recovery);
+        if death <= SHARE_DEATHS {
+            let rank = (death as usize * 7) % size;
+            kill(running.rank_pid(rank), Signal::SIGKILL).unwrap();
+        }
+    }
+    let all = begin.elapsed().as_secs_f64();
+    running.end();
+    let what = format!("{size} ranks, {SHARE_DEATHS} deaths in {all:.0} s");
+    let share = saves.as_secs_f64() / all;
+    table.share(&format!("{what}: checkpoints at Daly's interval"), share, CHECKPOINTS_ALLOWED);
+    let share = recoveries.as_secs_f64() / all;
+    table.share(&format!("{what}: recoveries"), share, RECOVERIES_ALLOWED);
+}
+
 /// Steps of a job that computes: alone, protected, and protected with a death each minute. In turn,
 /// as the load of the machine changes.
 async fn overhead(table: &mut report::Table) {
@@ -234,7 +283,8 @@ async fn steps_each_second(cluster: &Cluster, more: &[&str], dies: bool) -> f64 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("steps");
     let step = Step::Compute(1000);
-    let program = Program { ballast_mib: SOLVER_MIB, step, steps: Some(path.clone()) };
+    let program =
+        Program { ballast_mib: SOLVER_MIB, step, steps: Some(path.clone()), notices: None };
     let options = options(&[&["--spares", "node05"], more].concat());
     let running = Running::start(cluster, 8, &options, &program, Hosts::This).await;
     wait_for_steps(&path).await;

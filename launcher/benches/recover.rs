@@ -35,7 +35,7 @@ fn main() {
 
 /// Messages to both neighbours and a reduction, hundreds of times a second.
 fn program(ballast_mib: usize) -> Program {
-    Program { ballast_mib, step: Step::Sleep(Duration::from_millis(5)), steps: None }
+    Program { ballast_mib, step: Step::Sleep(Duration::from_millis(5)), steps: None, notices: None }
 }
 
 /// A primary node at first, then each time the spare that took over the last one's ranks.

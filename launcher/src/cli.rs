@@ -435,6 +435,10 @@ pub struct RunOptions {
     /// the rate of failures (default: of the policy; the built-in one says auto)
     #[arg(long, value_name = "TIME|auto")]
     pub checkpoint_every: Option<Interval>,
+    /// Interval of checkpoints on the disks of the nodes, which bear the death of ranks and of the
+    /// launcher, not the loss of a node: a time, never, or auto
+    #[arg(long, value_name = "TIME|auto", default_value = "never")]
+    pub disk_every: Interval,
     /// Save the job in the memory of its nodes too: buddy:K, with K copies of each node's images on
     /// others, or xor:N, with parity in groups of N nodes, which bears the loss of one of each
     ///

@@ -279,8 +279,10 @@ fn automatic(
         nodes: place.plan.placement.len(),
         has_spares: !place.plan.spares.is_empty(),
         in_memory: how.memory.is_some(),
-        is_saved: interval != Interval::Never,
-        is_named: how.checkpoint_every.is_some() || how.policy.is_some(),
+        is_saved: interval != Interval::Never || how.disk_every != Interval::Never,
+        is_named: how.checkpoint_every.is_some()
+            || how.disk_every != Interval::Never
+            || how.policy.is_some(),
     };
     let path = line.env.iter().rev().find(|(key, _)| key == "PATH");
     let seen = auto::JobFacts {
@@ -424,6 +426,7 @@ fn config(
         deadlines,
         on_death,
         interval: how.checkpoint_every.unwrap_or(interval),
+        disk_interval: how.disk_every,
         mtbf: how.mtbf.unwrap_or(mtbf),
         restarts_max: 3,
         wait_for_nodes: how.wait_for_nodes.unwrap_or_default(),
@@ -448,10 +451,10 @@ fn check_continue(
             backend.name()
         ));
     }
-    if how.memory.is_some() || restore.is_some() {
+    if how.memory.is_some() || how.disk_every != Interval::Never || restore.is_some() {
         return Err(format!(
-            "{name}: the job goes on without dead ranks and has no sets: leave --memory out, and \
-             restart it with another --on-death"
+            "{name}: the job goes on without dead ranks and has no sets: leave --memory and \
+             --disk-every out, and restart it with another --on-death"
         ));
     }
     if matches!(on_hang(how, policy), jl::OnHang::RollBack | jl::OnHang::Restart) {

@@ -35,6 +35,8 @@ pub struct JobView {
     pub saved: Option<IntervalView>,
     /// Checkpoints in memory, if the job has them.
     pub memory: Option<MemoryView>,
+    /// Checkpoints on the disks of the nodes, if the job has them.
+    pub disks: Option<DiskView>,
     /// Whether moving ranks are copied beforehand: the backend must copy them, and the kernel of
     /// the launcher's host must track memory changes.
     pub precopy: Option<bool>,
@@ -74,6 +76,21 @@ impl MemoryView {
         let groups = set.into_iter().flat_map(|set| &set.groups).map(hosts).collect();
         let set = set.map(|set| set.set.clone());
         Some(Self { scheme: config.scheme, saved, set, bytes, protection_bytes, groups })
+    }
+}
+
+/// Checkpoints on the disks of the nodes.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiskView {
+    /// The interval in force and its reason.
+    pub saved: IntervalView,
+    /// The set that counts.
+    pub set: Option<SetId>,
+}
+
+impl DiskView {
+    fn of(jl: &Jl) -> Option<Self> {
+        Some(Self { saved: jl.disk_timer()?.view(), set: jl.job().disk_set().cloned() })
     }
 }
 
@@ -165,6 +182,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         sets: Vec::new(),
         saved: None,
         memory: None,
+        disks: None,
         precopy: dir.read::<JobFile>("job.json").ok().and_then(|file| file.precopy),
         immovable: None,
         waits: None,
@@ -185,6 +203,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
     view.exit = state.exit;
     view.saved = Some(state.jl.checkpoint_timer().view());
     view.memory = MemoryView::of(&state.jl);
+    view.disks = DiskView::of(&state.jl);
     view.doing = state.jl.open().map(ftb_launcher_core::jl::Open::words).unwrap_or_default();
     view.waits = state.jl.node_wait().map(WaitView::new);
     view.immovable = state.jl.immovable();

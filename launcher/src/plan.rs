@@ -85,7 +85,7 @@ impl Plan {
         if pods.iter().all(placed) {
             return Ok(());
         }
-        let pods: Vec<String> = pods.iter().map(|pod| pod.join(",")).collect();
+        let pods: Vec<String> = pods.iter().map(Ranks::brief).collect();
         Err(format!(
             "the ranks of this set were saved in pods ({}): place each pod on a node of its own \
              (--hosts, --ppn)",
@@ -280,7 +280,7 @@ mod tests {
         assert!(why(4, None, Some("node01,node09"), None).contains("node09 is not among"));
         assert!(why(4, None, Some("node01"), Some("node01")).contains("spare and a primary"));
         assert!(why(0, None, None, None).contains("0 ranks"));
-        assert!(why(171, Some(171), Some("node01"), None).contains("at most 170"));
+        assert!(why(1025, Some(1025), Some("node01"), None).contains("at most 1024"));
         assert!(why(2, None, None, Some("node[01-03]")).contains("no spare"));
         assert!(parse_local("node01").unwrap_err().contains("NODE=SOCKET"));
     }

@@ -1,5 +1,5 @@
 //! Checkpoints in memory with real processes: ranks, nodes and two nodes of one group are killed.
-//! No image is on a disk, unless a test saves one there. The result is always the same.
+//! Images are on disks only where a test has them there. The result is always the same.
 //!
 //! Tests wait for lines of output and for states, never for time.
 
@@ -9,7 +9,7 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
-use site::memory::{images_on_disk, wait_protected, wait_recovered};
+use site::memory::{images_below, images_on_disk, wait_protected, wait_recovered};
 use site::{Site, nothing_left, ranks_of, result, start, text};
 use std::process::Output;
 
@@ -69,9 +69,64 @@ async fn status_shows_set_bytes_and_groups_and_what_the_death_of_a_node_would_co
     assert_eq!(idle, "it has no ranks: all ranks go on");
     let unknown = site::run(site.command(&["status", "shown", "--what-if", "node77"])).await?;
     assert_eq!(unknown.status.code(), Some(64), "{}", text(&unknown.stderr));
+    // What was said is what happens.
+    let lost = site.ask(&["status", "shown", "--what-if", "node03", "--json"]).await?;
+    let lost: serde_json::Value = serde_json::from_str(&lost)?;
+    kill(site.nla_of("shown", "node03")?, Signal::SIGKILL)?;
+    wait_recovered(&site, "shown", 1).await?;
+    let spare = lost["spare"].as_str().context("no spare")?;
+    let status = site.ask(&["status", "shown", "--json"]).await?;
+    let status: serde_json::Value = serde_json::from_str(&status)?;
+    assert_eq!(status["nodes"][spare]["ranks"], lost["ranks"], "{status}");
     site.release()?;
-    ended(running, &expected).await?;
+    let reported = ended(running, &expected).await?;
+    let set = lost["set"].as_str().context("no set")?;
+    let back = format!("3 ranks went back to set {set} (memory) in place, started again were 2 on");
+    assert!(reported.contains(&back) && lost["ends"] == false, "{reported}");
     nothing_left("FTB_JOB_ID=shown").await
+}
+
+/// Images of ranks that are on the disks of the nodes and in no store.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_rank_comes_back_from_the_disks_of_the_nodes_without_a_store() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    for (job, options) in [
+        ("local", &["--disk-every", "200ms"][..]),
+        ("again", &["--disk-every", "200ms", "--on-death", "restart"]),
+    ] {
+        let _ = std::fs::remove_file(site.gate());
+        let running = start(site.counting(job, options));
+        let set = site
+            .wait("a set on disks", async || {
+                let Ok(status) = site.ask(&["status", job, "--json"]).await else {
+                    return Ok(None);
+                };
+                let status: serde_json::Value = serde_json::from_str(&status)?;
+                Ok(status["disks"]["set"].as_str().map(str::to_owned))
+            })
+            .await?;
+        let lost = site.ask(&["status", job, "--what-if", "node03"]).await?;
+        assert!(lost.contains("no set to go back to: the job ends"), "{lost}");
+        kill(ranks_of(job)?.get(&1).context("no such rank")?.0, Signal::SIGKILL)?;
+        wait_recovered(&site, job, 0).await?;
+        let folder = |name: &str| site.jobs.path().join(job).join(name);
+        assert_eq!(images_below(&folder("sets")), Vec::<std::path::PathBuf>::new());
+        // Of the sets before nothing is left.
+        site.wait("one set on disks", async || {
+            let files = images_below(&folder("nodes"));
+            let sets: std::collections::BTreeSet<_> =
+                files.iter().filter_map(|file| file.parent()?.file_name()).collect();
+            Ok((sets.len() == 1).then_some(()))
+        })
+        .await?;
+        site.release()?;
+        let reported = ended(running, &expected).await?;
+        let back = ["went back to set disk-", "restarts from set disk-"];
+        assert!(back.iter().any(|back| reported.contains(back)), "{set}: {reported}");
+        nothing_left(&format!("FTB_JOB_ID={job}")).await?;
+    }
+    Ok(())
 }
 
 /// The spare computed the parity of the node that it replaced: its group bears another loss.

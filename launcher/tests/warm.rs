@@ -179,7 +179,7 @@ async fn a_job_that_cannot_have_parked_processes_is_refused_with_the_reason() ->
     let warm = ["--spares", "node02", "--warm-spares", "1"];
     for (options, program, words) in [
         (&["--warm-spares", "1"][..], &*count, "the job has no spares"),
-        (&["--spares", "node02", "--warm-spares", "171"], &count, "at most 170"),
+        (&["--spares", "node02", "--warm-spares", "1025"], &count, "at most 1024"),
         (&[&warm[..], &["--backend", "loop"]].concat(), &count, "link ftb-job"),
         (&[&warm[..], &["--on-death", "continue"]].concat(), &count, "no process takes the place"),
         (&["--warm-local", "1", "--checkpoint-every", "never"], "true", "ftb-job is not found"),

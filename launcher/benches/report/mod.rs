@@ -16,11 +16,20 @@ const REPORT: &str = "FTB_BENCH_REPORT";
 pub struct Table {
     name: &'static str,
     rows: Vec<String>,
+    /// What, and its share of what is allowed.
+    shares: Vec<(String, f64)>,
 }
+
+/// Pixels of the picture.
+const ROW: usize = 22;
+const LABELS: usize = 460;
+const BARS: f64 = 240.0;
+/// The longest bar, as a share of what is allowed; a longer one is cut, its number stands beside.
+const SHARE_MAX: f64 = 3.0;
 
 impl Table {
     pub fn new(name: &'static str) -> Self {
-        Self { name, rows: Vec::new() }
+        Self { name, rows: Vec::new(), shares: Vec::new() }
     }
 
     /// One number of several runs: the median, the best and the worst; with how much of what is
@@ -51,6 +60,7 @@ impl Table {
     }
 
     fn row(&mut self, what: &str, median: &str, range: &str, allowed: Option<(String, f64)>) {
+        self.shares.extend(allowed.iter().map(|(_, ratio)| (what.to_owned(), *ratio)));
         let (most, ratio) = allowed.map_or_else(
             || ("–".to_owned(), "–".to_owned()),
             |(most, ratio)| (most, format!("{ratio:.2}")),
@@ -58,13 +68,58 @@ impl Table {
         self.rows.push(format!("| {what} | {median} | {range} | {most} | {ratio} |"));
     }
 
-    /// Writes the table between its markers; without them, at the end of the report.
+    /// Bars: the share of what is allowed that each row takes. A line shows what is allowed.
+    fn picture(&self) -> String {
+        let (width, height) = (LABELS + BARS as usize + 60, ROW * (self.shares.len() + 2));
+        let allowed = LABELS as f64 + BARS / SHARE_MAX;
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n\
+             <text x=\"8\" y=\"16\" font-weight=\"bold\">{}: share of what is allowed</text>\n\
+             <path d=\"M{allowed:.1} {ROW}V{height}\" stroke=\"#222222\"/>\n",
+            self.name
+        );
+        for (place, (what, share)) in self.shares.iter().enumerate() {
+            let top = ROW * (place + 1) + 4;
+            let end = (share.clamp(0.0, SHARE_MAX) / SHARE_MAX * BARS).max(0.5);
+            let colour = if *share <= 1.0 { "#0b6e4f" } else { "#b3541e" };
+            let what = what.replace('&', "&amp;").replace('<', "&lt;");
+            let _ = writeln!(
+                text,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{what}</text>\
+                 <rect x=\"{LABELS}\" y=\"{top}\" width=\"{end:.1}\" height=\"14\" \
+                 fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{}\">{share:.2}</text>",
+                LABELS - 6,
+                top + 11,
+                LABELS as f64 + end + 6.0,
+                top + 11,
+            );
+        }
+        text.push_str("</svg>\n");
+        text
+    }
+
+    /// Writes the table between its markers in the report that the environment names, and a picture
+    /// beside it.
     ///
     /// # Panics
-    /// The report cannot be written.
+    /// They cannot be written.
     pub fn write(self) {
-        let Some(file) = std::env::var_os(REPORT) else { return };
-        let file = Path::new(&file);
+        if let Some(file) = std::env::var_os(REPORT) {
+            self.write_to(Path::new(&file));
+        }
+    }
+
+    /// The same, for this report. Without markers the table is at its end.
+    ///
+    /// # Panics
+    /// They cannot be written.
+    pub fn write_to(&self, file: &Path) {
+        if !self.shares.is_empty() {
+            let picture = file.with_file_name(format!("{}.svg", self.name.replace(' ', "-")));
+            std::fs::write(picture, self.picture()).expect("the picture can be written");
+        }
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let mut table = "| what | median | best to worst | at most | share of that |\n".to_owned();
         table.push_str("|---|--:|--:|--:|--:|\n");

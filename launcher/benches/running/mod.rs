@@ -4,7 +4,7 @@
 #![allow(unreachable_pub, dead_code)]
 
 use ftb_client::{Client, Delivery, Event, Received, Start, Subscription};
-use ftb_job::{ImageError, Job, Op, Reader, State, Writer};
+use ftb_job::{Error, ImageError, Job, Op, Reader, State, Writer};
 use ftb_tests::cluster::{Cluster, binary, tied};
 use ftb_tests::netns::Net;
 use nix::unistd::Pid;
@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::{FileExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 /// One step of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub struct Program {
     pub step: Step,
     /// Where rank 0 writes how many steps it has made.
     pub steps: Option<PathBuf>,
+    /// The folder in which each rank writes when it was called back.
+    pub notices: Option<PathBuf>,
 }
 
 impl Program {
@@ -40,7 +42,11 @@ impl Program {
             Step::Compute(thousands) => ("compute", thousands.to_string()),
         };
         let mut words = vec![self.ballast_mib.to_string(), kind.to_owned(), amount];
-        words.extend(self.steps.as_ref().map(|path| path.display().to_string()));
+        let paths = [("steps", &self.steps), ("notices", &self.notices)];
+        let word = |(name, path): (&str, &Option<PathBuf>)| {
+            path.as_ref().map(|path| format!("{name}={}", path.display()))
+        };
+        words.extend(paths.into_iter().filter_map(word));
         words
     }
 
@@ -50,8 +56,11 @@ impl Program {
             "sleep" => Step::Sleep(Duration::from_micros(amount)),
             _ => Step::Compute(amount),
         };
-        let steps = words.get(3).map(PathBuf::from);
-        Self { ballast_mib: words[0].parse().unwrap(), step, steps }
+        let path = |name: &str| {
+            words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(Into::into)
+        };
+        let (steps, notices) = (path("steps"), path("notices"));
+        Self { ballast_mib: words[0].parse().unwrap(), step, steps, notices }
     }
 }
 
@@ -86,14 +95,13 @@ pub fn be_a_rank() {
     let steps = program.steps.filter(|_| job.rank() == 0);
     let steps = steps.map(|path| std::fs::File::create(path).unwrap());
     let mut work = Work { steps: 0, ballast: vec![0xa5; program.ballast_mib << 20] };
+    let notice = program.notices.map(|folder| folder.join(job.rank().to_string()));
     let ended = job.run(&mut work, |job, work| {
-        let (rank, size) = (job.rank(), job.size());
-        let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
-        job.send(left, 1, &work.steps.to_le_bytes())?;
-        job.send(right, 2, &work.steps.to_le_bytes())?;
-        job.recv(right, 1)?;
-        job.recv(left, 2)?;
-        job.allreduce(Op::Max, &mut [work.steps])?;
+        let done = exchange(job, work);
+        if let (Err(Error::RolledBack), Some(path)) = (&done, &notice) {
+            std::fs::write(path, wall_ns().to_le_bytes()).unwrap();
+        }
+        done?;
         work.steps += 1;
         if let Some(file) = &steps {
             file.write_all_at(&work.steps.to_le_bytes(), 0).unwrap();
@@ -105,6 +113,23 @@ pub fn be_a_rank() {
         Ok(ControlFlow::Continue(()))
     });
     panic!("a rank came to an end: {ended:?}");
+}
+
+/// Nanoseconds of the clock that all processes of this host have.
+pub fn wall_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_nanos()).unwrap()
+}
+
+/// Messages to both neighbours and a reduction.
+fn exchange(job: &mut Job, work: &Work) -> Result<(), Error> {
+    let (rank, size) = (job.rank(), job.size());
+    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    job.send(left, 1, &work.steps.to_le_bytes())?;
+    job.send(right, 2, &work.steps.to_le_bytes())?;
+    job.recv(right, 1)?;
+    job.recv(left, 2)?;
+    job.allreduce(Op::Max, &mut [work.steps])
 }
 
 fn compute(thousands: u64) -> f64 {
@@ -220,15 +245,30 @@ impl Running {
     pub async fn protected(&mut self) -> (f64, f64) {
         loop {
             let event = self.closed("checkpoint").await;
-            let phases = event.tag("phases").unwrap_or_default().to_owned();
-            let of = |name: &str| {
-                let phase = phases.split(' ').find_map(|phase| phase.strip_prefix(name));
-                phase.and_then(|ms| ms.strip_prefix('=')?.parse::<f64>().ok())
-            };
+            let of = |name: &str| phases(&event).find(|(of, _)| of == name).map(|(_, ms)| ms);
             if let (Some(save), Some(protect)) = (of("save"), of("protect")) {
                 return (save, protect);
             }
         }
+    }
+
+    /// How long ranks stand still for checkpoints, and for recoveries, until then.
+    pub async fn stands_still(&mut self, until: Instant) -> (Duration, Duration) {
+        let (mut saves, mut recoveries) = (0.0, 0.0);
+        while let Ok(event) = tokio::time::timeout_at(until.into(), self.next()).await {
+            let event = event.event;
+            let kind = event.tag("kind").filter(|_| event.name.as_str() == "FTB_JL_EPISODE");
+            match kind {
+                Some("checkpoint") => {
+                    let save = phases(&event).filter(|(name, _)| name == "save");
+                    saves += save.map(|(_, ms)| ms).sum::<f64>();
+                }
+                Some("rollback") => recoveries += phases(&event).map(|(_, ms)| ms).sum::<f64>(),
+                _ => {}
+            }
+        }
+        let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        (ms(saves), ms(recoveries))
     }
 
     pub fn rank_pid(&self, rank: usize) -> Pid {
@@ -253,6 +293,16 @@ impl Running {
         self.ask(&["kill", &self.name]);
         self.launcher.wait().unwrap();
     }
+}
+
+/// The phases of a closed episode with their milliseconds.
+fn phases(event: &Event) -> impl Iterator<Item = (String, f64)> {
+    let text = event.tag("phases").unwrap_or_default().to_owned();
+    let phase = |phase: &str| {
+        let (name, ms) = phase.split_once('=')?;
+        Some((name.to_owned(), ms.parse().ok()?))
+    };
+    text.split(' ').filter_map(phase).collect::<Vec<_>>().into_iter()
 }
 
 /// The nodes of `--local-nodes`.

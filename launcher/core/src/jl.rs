@@ -99,6 +99,9 @@ pub struct Jl {
     /// Of checkpoints in memory.
     #[serde(default)]
     memory_timer: CheckpointTimer,
+    /// Of checkpoints on the disks of the nodes.
+    #[serde(default)]
+    disk_timer: CheckpointTimer,
     #[serde(default)]
     remedies: Remedies,
     #[serde(default)]
@@ -168,6 +171,7 @@ impl Jl {
                 config.memory.as_ref().map_or(Interval::Never, |memory| memory.interval),
                 config.mtbf,
             ),
+            disk_timer: CheckpointTimer::new(config.disk_interval, config.mtbf),
             job: Job::new(config),
             remedies: Remedies::default(),
             hangs: HangJudge::default(),
@@ -215,6 +219,11 @@ impl Jl {
         self.job.config.memory.as_ref().map(|_| &self.memory_timer)
     }
 
+    /// The timer of checkpoints on the disks of the nodes, if there are any.
+    pub fn disk_timer(&self) -> Option<&CheckpointTimer> {
+        self.disk_timer.interval().map(|_| &self.disk_timer)
+    }
+
     /// Hung ranks.
     pub fn hung(&self) -> &[Finding] {
         self.hangs.found()
@@ -249,7 +258,7 @@ impl Jl {
         let hangs = self.hangs.next_deadline_ns();
         let saving = self.save_again_ns();
         let timers = self.checkpoint_timer.due_ns().min(self.memory_timer.due_ns());
-        let timers = timers.min(self.first_set_ns());
+        let timers = timers.min(self.disk_timer.due_ns()).min(self.first_set_ns());
         workflow.min(clock).min(timers).min(hangs).min(saving).min(self.arrivals_ns())
     }
 
@@ -328,12 +337,14 @@ impl Jl {
     fn begin_timers(&mut self, now: Now) {
         self.checkpoint_timer.begin(now);
         self.memory_timer.begin(now);
+        self.disk_timer.begin(now);
     }
 
     /// A rank or a node with ranks has failed.
     fn has_failed(&mut self, now: Now) {
         self.checkpoint_timer.failed(now);
         self.memory_timer.failed(now);
+        self.disk_timer.failed(now);
     }
 
     /// Deadlines of the earlier JL are meaningless on this clock. The open phase gets its full time
@@ -382,14 +393,7 @@ impl Jl {
             self.ask_ns = now.deadline_ns(self.job.ask_every());
             self.ask(now);
         }
-        if self.checkpoint_timer.take(now) && self.saves_itself() {
-            let reason = BY_THE_CLOCK.to_owned();
-            self.want(now, Request::Checkpoint { reason }, Initiator::Internal);
-        }
-        if self.memory_timer.take(now) && self.saves_itself() {
-            let reason = BY_THE_CLOCK.to_owned();
-            self.want(now, Request::MemoryCheckpoint { reason }, Initiator::Internal);
-        }
+        self.timers_tick(now);
         self.first_set_tick(now);
         let Some(open) = &mut self.open else {
             return;
@@ -403,6 +407,23 @@ impl Jl {
             for request in open.requests.clone() {
                 self.job.publish(request);
             }
+        }
+    }
+
+    /// The job is saved by the clock. Where several levels are due, the rarer one has its turn: the
+    /// others come again sooner.
+    fn timers_tick(&mut self, now: Now) {
+        let reason = BY_THE_CLOCK.to_owned();
+        if self.checkpoint_timer.take(now) && self.saves_itself() {
+            let want = Request::Checkpoint { reason: reason.clone() };
+            self.want(now, want, Initiator::Internal);
+        }
+        if self.disk_timer.take(now) && self.saves_itself() {
+            let want = Request::DiskCheckpoint { reason: reason.clone() };
+            self.want(now, want, Initiator::Internal);
+        }
+        if self.memory_timer.take(now) && self.saves_itself() {
+            self.want(now, Request::MemoryCheckpoint { reason }, Initiator::Internal);
         }
     }
 
@@ -556,10 +577,9 @@ impl Jl {
             _ => {}
         }
         let phases = open.phases_text();
-        // Checkpoints in memory follow each other every few seconds.
-        let in_memory =
-            matches!(&open.workflow, Workflow::Checkpoint(of) if of.set().is_in_memory());
-        if !(done && in_memory && open.why == BY_THE_CLOCK) {
+        // Checkpoints on the nodes may follow each other every few seconds.
+        let on_nodes = matches!(&open.workflow, Workflow::Checkpoint(of) if of.set().is_on_nodes());
+        if !(done && on_nodes && open.why == BY_THE_CLOCK) {
             self.job.tell(format!("{name}: {words} [{phases}]"));
         }
         self.job.out.push(JlOutput::Save);
@@ -589,6 +609,9 @@ impl Jl {
 
     /// A checkpoint is done: what it took counts for the next ones.
     fn has_saved(&mut self, now: Now, set: &SetId, open: &Open) {
+        if set.is_on_disks() {
+            return self.disk_timer.saved(now, open.stood_still(), open.took());
+        }
         let place = SavePlace::of(set);
         let timer = match place {
             SavePlace::Memory => &mut self.memory_timer,

@@ -12,8 +12,8 @@ pub const NODE_BYTES_MAX: usize = 255;
 pub const SET_BYTES_MAX: usize = 48;
 /// Most ranks of one job: their placement must fit into one event.
 pub const RANKS_MAX: u32 = 8192;
-/// Most ranks of one node: their list must fit into one tag.
-pub const RANKS_PER_NODE_MAX: usize = 170;
+/// Most ranks of one node: what a launch agent reports of them must fit into one frame.
+pub const RANKS_PER_NODE_MAX: usize = 1024;
 /// Most nodes of one job.
 pub const NODES_MAX: usize = 4096;
 
@@ -127,6 +127,21 @@ impl SetId {
         Self(format!("mem-{:06}", episode.0))
     }
 
+    /// The set that a checkpoint episode makes on the disks of the nodes.
+    pub fn of_disks(episode: Episode) -> Self {
+        Self(format!("disk-{:06}", episode.0))
+    }
+
+    /// Whether its images are on the disks of the nodes, and not in the store.
+    pub fn is_on_disks(&self) -> bool {
+        self.0.starts_with("disk-")
+    }
+
+    /// Whether its images are on the nodes alone: no other place has them.
+    pub fn is_on_nodes(&self) -> bool {
+        self.is_in_memory() || self.is_on_disks()
+    }
+
     /// Whether its images are in the memory of the nodes.
     pub fn is_in_memory(&self) -> bool {
         self.0.starts_with("mem-")
@@ -139,7 +154,7 @@ impl SetId {
 
     /// The episode that has made it.
     pub fn episode(&self) -> Option<Episode> {
-        let prefixes = ["set-", "mig-", "mem-"];
+        let prefixes = ["set-", "mig-", "mem-", "disk-"];
         let number = prefixes.iter().find_map(|prefix| self.0.strip_prefix(prefix))?;
         number.parse().ok().map(Episode)
     }
@@ -204,17 +219,25 @@ impl Ranks {
         words.join(separator)
     }
 
-    /// Reads what [`Ranks::join`] writes; an empty text is no rank.
+    /// Reads ranks and ranges with `separator` between them: what [`Ranks::join`] and
+    /// [`Ranks::ranges`] write. An empty text is no rank.
     ///
     /// # Errors
-    /// [`NameError`] names the word that is no rank below [`RANKS_MAX`].
+    /// [`NameError`] names the word that has no ranks below [`RANKS_MAX`].
     pub fn split(text: &str, separator: char) -> Result<Self, NameError> {
-        let words = text.split(separator).filter(|word| !word.is_empty());
-        let rank = |word: &str| match word.parse::<u32>() {
-            Ok(rank) if rank < RANKS_MAX => Ok(rank),
-            _ => Err(NameError::new("rank", word, "is no rank")),
-        };
-        words.map(rank).collect::<Result<_, _>>().map(Self)
+        let (mut ranks, mut named) = (BTreeSet::new(), 0);
+        for word in text.split(separator).filter(|word| !word.is_empty()) {
+            let (first, last) = word.split_once('-').unwrap_or((word, word));
+            match (first.parse::<u32>(), last.parse::<u32>()) {
+                // Ranges that overlap must not cost more than the longest list.
+                (Ok(first), Ok(last)) if first <= last && last < RANKS_MAX && named < RANKS_MAX => {
+                    named += last - first + 1;
+                    ranks.extend(first..=last);
+                }
+                _ => return Err(NameError::new("rank", word, "is no rank")),
+            }
+        }
+        Ok(Self(ranks))
     }
 
     /// The rank that takes over the image of another: the next of these, behind the highest the
@@ -228,33 +251,43 @@ impl Ranks {
     /// # Errors
     /// [`NameError`] names the range that has no ranks below [`RANKS_MAX`].
     pub fn from_ranges(text: &str) -> Result<Self, NameError> {
-        let mut ranks = BTreeSet::new();
-        for word in text.split(',').filter(|word| !word.is_empty()) {
-            let (first, last) = word.split_once('-').unwrap_or((word, word));
-            match (first.parse::<u32>(), last.parse::<u32>()) {
-                (Ok(first), Ok(last)) if first <= last && last < RANKS_MAX => {
-                    ranks.extend(first..=last);
-                }
-                _ => return Err(NameError::new("ranks", word, "are no ranks")),
+        Self::split(text, ',')
+    }
+
+    /// Ranks that follow each other: the first and the last of each run.
+    fn runs(&self) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for rank in self.iter() {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == rank => *last = rank,
+                _ => runs.push((rank, rank)),
             }
         }
-        Ok(Self(ranks))
+        runs
     }
 
     /// As ranges: `0-2,5`.
     pub fn ranges(&self) -> String {
-        let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for rank in self.iter() {
-            match ranges.last_mut() {
-                Some((_, last)) if *last + 1 == rank => *last = rank,
-                _ => ranges.push((rank, rank)),
-            }
-        }
+        self.join_ranges(",")
+    }
+
+    /// As ranges with `separator` between them: `0-2 5`.
+    pub fn join_ranges(&self, separator: &str) -> String {
         let range = |(first, last): (u32, u32)| match first == last {
             true => first.to_string(),
             false => format!("{first}-{last}"),
         };
-        ranges.into_iter().map(range).collect::<Vec<_>>().join(",")
+        self.runs().into_iter().map(range).collect::<Vec<_>>().join(separator)
+    }
+
+    /// For people: `0-255,300,301`.
+    pub fn brief(&self) -> String {
+        let words = |(first, last): (u32, u32)| match last - first {
+            0 => first.to_string(),
+            1 => format!("{first},{last}"),
+            _ => format!("{first}-{last}"),
+        };
+        self.runs().into_iter().map(words).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -310,8 +343,14 @@ mod tests {
         for text in ["", "3", "0-2,5", "1,3-4"] {
             assert_eq!(Ranks::from_ranges(text).unwrap().ranges(), text);
         }
-        for bad in ["x", "2-1", "8192", "0-4294967295", "-", "1-"] {
+        for bad in ["x", "2-1", "8192", "0-4294967295", "-", "1-", "0-8191,0-8191"] {
             assert!(Ranks::from_ranges(bad).is_err(), "{bad}");
         }
+        let mixed: Ranks = "0-2 5 7 8".parse().unwrap();
+        assert_eq!(mixed, Ranks::from_iter([0, 1, 2, 5, 7, 8]));
+        assert_eq!(
+            (mixed.join_ranges(" "), mixed.brief()),
+            ("0-2 5 7-8".into(), "0-2,5,7,8".into())
+        );
     }
 }

@@ -18,5 +18,10 @@ pub const PART_BYTES_MAX: usize = 32 * 1024;
 /// Most parts of the puts of one barrier.
 pub const PARTS_MAX: u32 = 1024;
 
+/// The key of a tag of a list that is longer than one tag: `ranks`, `ranks2`, `ranks3`.
+fn list_key(key: &str, number: usize) -> String {
+    if number == 1 { key.to_owned() } else { format!("{key}{number}") }
+}
+
 #[cfg(test)]
 mod tests;

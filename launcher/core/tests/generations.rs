@@ -13,7 +13,7 @@ use ftb_launcher_core::memory::Scheme;
 use ftb_launcher_core::names::NodeName;
 use sim::happens::{Fate, Faults, Happens};
 use sim::world::{World, node};
-use sim::{CRIU, HOUR_MS, checkpoint, config, migrate, seeds, with};
+use sim::{COMMAND, CRIU, HOUR_MS, checkpoint, config, migrate, seeds, with};
 
 /// The reasons for which a job may end without its answer.
 const NAMED: [&str; 4] = [
@@ -253,6 +253,109 @@ fn a_set_of_the_store_that_is_newer_than_the_one_in_memory_is_taken() {
     assert!(world.has_reported("went back to set set-000003 in place"), "{:#?}", world.reported);
 }
 
+fn saved_on_disks() -> Happens {
+    Happens::Request(Request::DiskCheckpoint { reason: "the test".to_owned() })
+}
+
+#[test]
+fn a_dead_rank_goes_back_to_the_newest_set_on_the_disks_of_the_nodes() {
+    for (manner, back) in [
+        (Manner::default(), "7 ranks went back to set disk-000004 (node disks) in place"),
+        (CRIU, "restarts from set disk-000004 (node disks)"),
+        (COMMAND, "restarts from set disk-000003 (node disks)"),
+    ] {
+        let config = match manner {
+            COMMAND => with(manner, config(4, 2, 0)),
+            _ => with(manner, protected(Scheme::Xor(4), 4, 0)),
+        };
+        let mut world = World::new(1, config, Faults::default());
+        world.work = 1000;
+        world.at(3000, checkpoint());
+        world.at(4000, saved_on_disks());
+        world.at(5000, Happens::KillRank(3));
+        ends_well(&mut world);
+        assert!(world.has_reported(back), "{manner:?}: {:#?}", world.reported);
+        let stored = world.store.keys().all(|(set, _)| !set.is_on_disks());
+        assert!(stored && !world.store.is_empty());
+    }
+}
+
+/// The image of its rank is nowhere else: the next level is taken.
+#[test]
+fn a_set_on_disks_is_lost_with_a_node_and_an_older_level_is_taken() {
+    let mut world = World::new(1, protected(Scheme::Xor(4), 4, 1), Faults::default());
+    world.work = 1000;
+    world.at(2000, saved_on_disks());
+    world.at(4000, Happens::KillNode(node("node02")));
+    ends_well(&mut world);
+    let lost = "set disk-000003 on the disks of the nodes is lost: that of rank 4,5 was on a lost";
+    assert!(world.has_reported(lost), "{:#?}", world.reported);
+    let back = "6 ranks went back to set mem-000002 (memory) in place";
+    assert!(world.has_reported(back), "{:#?}", world.reported);
+}
+
+/// Their lists are longer than a tag of an event.
+#[test]
+fn half_of_a_job_of_600_ranks_dies_with_its_node_and_comes_back_or_is_left_out() {
+    let per_node = 300;
+    for on_death in [OnDeath::Rollback, OnDeath::Shrink] {
+        let spares = u32::from(on_death == OnDeath::Rollback);
+        let placed = config(2, per_node, spares);
+        // As with a rank file that deals them out: no range shortens their lists.
+        let placement = (0..2).map(|n| {
+            let ranks = (0..2 * per_node).filter(|rank| rank % 2 == n).collect();
+            (node(&format!("node{n:02}")), ranks)
+        });
+        let placement = placement.collect();
+        let memory = protected(Scheme::Buddy(1), 2, 0).memory;
+        let config = JlConfig { memory, on_death, placement, ..placed };
+        let mut world = World::new(1, config, Faults::default());
+        (world.work, world.checks_wire) = (100, true);
+        world.run_until_closed("checkpoint");
+        world.at(1, Happens::Gone(node("node01")));
+        ends_well(&mut world);
+        let back = match on_death {
+            OnDeath::Shrink => format!("{per_node} ranks went back to set mem-000002 (memory)"),
+            _ => format!("{per_node} ranks went back to set mem-000002 (memory) in place, started"),
+        };
+        assert!(world.has_reported(&back), "{:#?}", world.reported);
+    }
+}
+
+/// Its image is still on the node that it has left.
+#[test]
+fn a_rank_that_has_moved_gets_its_image_from_the_disk_of_the_other_node() {
+    for manner in [Manner::default(), CRIU] {
+        let mut world = World::new(1, with(manner, config(4, 2, 1)), Faults::default());
+        world.work = 1500;
+        world.at(2000, saved_on_disks());
+        world.at(3000, migrate("node01"));
+        world.run_until_closed("migration");
+        world.at(1000, Happens::KillRank(3));
+        ends_well(&mut world);
+        assert!(world.has_reported("set disk-000002 (node disks)"), "{:#?}", world.reported);
+        assert!(world.exit == Some(0) && world.store.is_empty(), "{:#?}", world.reported);
+    }
+}
+
+/// Each at its own interval.
+#[test]
+fn a_job_saves_itself_on_three_levels_by_the_clock() {
+    let every = |ms| Interval::Every(Duration::from_millis(ms));
+    let mut config = protected(Scheme::Xor(4), 4, 0);
+    config.memory.as_mut().unwrap().interval = every(400);
+    (config.disk_interval, config.interval) = (every(900), every(2500));
+    let mut world = World::new(1, config, Faults::default());
+    world.work = 1200;
+    ends_well(&mut world);
+    let made = |level: &str| {
+        let sets = world.saved_states.keys().map(|(set, _)| set.as_str());
+        sets.filter(|set| set.starts_with(level)).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let (memory, disks, store) = (made("mem-"), made("disk-"), made("set-"));
+    assert!(memory > disks && disks > store && store >= 3, "{memory} {disks} {store}");
+}
+
 #[test]
 fn fewer_ranks_start_from_the_store_and_not_from_memory() {
     let shrinks = JlConfig { on_death: OnDeath::Shrink, ..protected(Scheme::Xor(4), 4, 0) };
@@ -374,6 +477,9 @@ fn any_failure_at_any_time_leads_to_a_state_that_was_saved_or_to_a_named_end() {
         let mut config = protected(scheme[seed as usize / 4 % 4], 6, 3);
         let every = Interval::Every(Duration::from_millis(500 + 100 * (seed % 8)));
         config.memory.as_mut().unwrap().interval = every;
+        if seed % 5 == 2 {
+            config.disk_interval = Interval::Every(Duration::from_millis(900));
+        }
         let manner = if seed % 4 == 1 { CRIU } else { Manner::default() };
         let mut world = World::new(seed, with(manner, config), faults);
         world.work = 600;

@@ -39,6 +39,22 @@ fn a_dead_rank_and_the_ranks_of_a_dead_node_go_on_in_parked_processes() {
     }
 }
 
+/// What is said of a node before its loss, and what follows.
+#[test]
+fn what_a_lost_node_costs_counts_parked_processes() {
+    let mut world = World::new(1, config(3, 2, 1), Faults::default());
+    world.parks(WARM, 0);
+    world.at(500, checkpoint());
+    world.run_until(2000);
+    let found = world.jl.as_ref().unwrap().job().what_if(&node("node02")).unwrap();
+    assert_eq!((found.parked, found.adopts), (1, 2), "{}", found.words);
+    let (alive, adopted) = (world.parked_alive(), world.parked.adopted);
+    world.at(0, Happens::Gone(node("node02")));
+    world.run_until_closed("rollback");
+    assert_eq!(world.parked.adopted - adopted, 2, "{:#?}", world.reported);
+    assert_eq!(alive - world.parked_alive(), found.parked + found.adopts);
+}
+
 #[test]
 fn ranks_that_move_become_parked_processes_and_the_left_node_parks_none() {
     let mut world = World::new(1, config(2, 2, 1), Faults::default());

@@ -128,6 +128,27 @@ mod tests {
         }
     }
 
+    /// That of half of a job of 512 ranks, and of every second rank of one of 1,024.
+    #[test]
+    fn a_long_list_of_ranks_has_ranges_and_goes_on_in_further_tags() {
+        let migrate = |more: &[(&str, &str)]| {
+            let tags = [&[("episode", "4"), ("set", "m4"), ("source", "n")], more].concat();
+            match parse("FTB_MIGRATE", "n", &tags).expect("well formed").expect("for ranks").kind {
+                RequestKind::Migrate { ranks, .. } => ranks,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(migrate(&[("ranks", "0-255")]), (0..256).collect::<Vec<_>>());
+        let tags = [("ranks", "0 2-3"), ("ranks2", "5"), ("ranks3", "7-9"), ("ranks5", "11")];
+        assert_eq!(migrate(&tags), [0, 2, 3, 5, 7, 8, 9]);
+        let left =
+            [("episode", "4"), ("set", "s1"), ("ranks", "0-9"), ("left", "2"), ("left2", "4")];
+        let expected =
+            RequestKind::Rollback { set: "s1".into(), ranks: (0..10).collect(), left: vec![2, 4] };
+        let back = parse("FTB_JL_ROLLBACK", "s1", &left);
+        assert_eq!(back, Ok(Some(Request { episode: 4, kind: expected })));
+    }
+
     #[test]
     fn a_malformed_request_is_refused_by_name() {
         let (episode, set) = (("episode", "1"), ("set", "s"));
@@ -138,6 +159,9 @@ mod tests {
             ("FTB_JL_REPAIR", "{}", &[episode]),
             ("FTB_MIGRATE", "n", &[episode, ("source", "n"), set]),
             ("FTB_MIGRATE", "n", &[episode, ("source", "n"), set, ("ranks", "1 x")]),
+            ("FTB_MIGRATE", "n", &[episode, ("source", "n"), set, ("ranks", "3-1")]),
+            ("FTB_MIGRATE", "n", &[episode, ("source", "n"), set, ("ranks", "0-8192")]),
+            ("FTB_MIGRATE", "n", &[episode, ("source", "n"), set, ("ranks", "0-8191 0-8191")]),
         ] {
             let error = parse(name, payload, tags).expect_err("malformed");
             assert!(error.contains(name), "{error}");

@@ -256,9 +256,9 @@ impl<'a> ActionLine<'a> {
             Action::Request { want, .. } => match want {
                 Request::Migrate { node, reason, .. } => ("migrate", Some(node), reason.as_str()),
                 Request::Drain { node, reason } => ("drain", Some(node), reason.as_str()),
-                Request::Checkpoint { reason } | Request::MemoryCheckpoint { reason } => {
-                    ("checkpoint", None, reason.as_str())
-                }
+                Request::Checkpoint { reason }
+                | Request::MemoryCheckpoint { reason }
+                | Request::DiskCheckpoint { reason } => ("checkpoint", None, reason.as_str()),
                 Request::Usable { node } => ("usable", Some(node), ""),
                 Request::Kill { reason, .. } => ("stop", None, reason.as_str()),
             },

@@ -7,7 +7,7 @@ use crate::plan::{self, NodesFile};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
-use ftb_launcher_core::names::{JobId, NodeName};
+use ftb_launcher_core::names::{JobId, NodeName, Ranks};
 use ftb_launcher_core::warm::ParkedProcesses;
 use std::io::Write;
 
@@ -69,8 +69,8 @@ fn parked_line(node: &str, parked: &ParkedProcesses) -> String {
     let (waiting, wanted) = (parked.waiting.len(), parked.wanted);
     let mut line = format!("parked  {node:<16} {waiting} of {wanted} processes");
     if !parked.adopted.is_empty() {
-        let ranks: Vec<String> = parked.adopted.keys().map(u32::to_string).collect();
-        line.push_str(&format!(", before: rank {}", ranks.join(" ")));
+        let ranks: Ranks = parked.adopted.keys().copied().collect();
+        line.push_str(&format!(", before: rank {}", ranks.brief()));
     }
     if !parked.problem.is_empty() {
         line.push_str(&format!(": {}", parked.problem));
@@ -95,6 +95,10 @@ fn show(view: &JobView) -> Result<(), Failure> {
             let nodes: Vec<&str> = group.iter().map(NodeName::as_str).collect();
             line(&format!("group   {}", nodes.join(" ")))?;
         }
+    }
+    if let Some(disks) = &view.disks {
+        let set = disks.set.as_ref().map_or("none yet", |set| set.as_str());
+        line(&format!("disks   {set}, {}", disks.saved))?;
     }
     if let Some(why) = &view.immovable {
         line(&format!("moves   not now: {why}"))?;
@@ -126,9 +130,8 @@ fn show(view: &JobView) -> Result<(), Failure> {
         None => {}
     }
     for (name, node) in &view.nodes {
-        let ranks: Vec<String> = node.ranks.iter().map(u32::to_string).collect();
+        let ranks = node.ranks.iter().copied().collect::<Ranks>().brief();
         let why = node.unusable.as_ref().map_or(String::new(), |why| format!("not usable: {why}"));
-        let ranks = ranks.join(" ");
         line(format!("node    {name:<16} {:<20} {ranks} {why}", node.state).trim_end())?;
         if let Some(parked) = &node.parked {
             line(&parked_line(name, parked))?;

@@ -99,6 +99,10 @@ pub enum Request {
     MemoryCheckpoint {
         reason: String,
     },
+    /// Save the job on the disks of the nodes.
+    DiskCheckpoint {
+        reason: String,
+    },
     /// The node may be used again.
     Usable {
         node: NodeName,
@@ -157,6 +161,14 @@ impl Request {
         })
     }
 
+    /// Whether the job is to be saved.
+    pub(super) fn saves(&self) -> bool {
+        matches!(
+            self,
+            Self::Checkpoint { .. } | Self::MemoryCheckpoint { .. } | Self::DiskCheckpoint { .. }
+        )
+    }
+
     /// When its node is predicted to fail, in monotonic nanoseconds.
     pub(super) fn fails_ns(&self) -> Option<u64> {
         match self {
@@ -172,6 +184,7 @@ impl Request {
             | Self::Drain { reason, .. }
             | Self::Checkpoint { reason }
             | Self::MemoryCheckpoint { reason }
+            | Self::DiskCheckpoint { reason }
             | Self::Kill { reason, .. } => Some(reason),
             Self::Usable { .. } => None,
         }
@@ -185,6 +198,7 @@ impl Request {
             }
             Self::Checkpoint { .. } => "the checkpoint".to_owned(),
             Self::MemoryCheckpoint { .. } => "the checkpoint in memory".to_owned(),
+            Self::DiskCheckpoint { .. } => "the checkpoint on disks".to_owned(),
             Self::Usable { node } => format!("the request that node {node} may be used"),
             Self::Kill { .. } => "the end".to_owned(),
         }

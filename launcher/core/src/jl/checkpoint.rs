@@ -1,6 +1,7 @@
 //! The checkpoint workflow (thesis, 3.4.1): every rank is saved, the images go to the store, the
 //! set is committed there. Images in memory stay on the nodes, which protect them in groups; the
-//! set is committed when all groups have done so. An incomplete or unverified set never counts. The
+//! set is committed when all groups have done so. Images on the disks of the nodes stay there, and
+//! the set is committed when all are written. An incomplete or unverified set never counts. The
 //! job goes on in either case.
 
 use super::episode::{Context, Handler, Transition};
@@ -49,6 +50,11 @@ impl Checkpoint {
     /// A checkpoint in the memory of the nodes.
     pub(super) fn open_in_memory(job: &mut Job, episode: Episode) -> (Self, Transition) {
         Self::of_set(job, episode, SetId::of_memory(episode), None)
+    }
+
+    /// A checkpoint on the disks of the nodes.
+    pub(super) fn open_on_disks(job: &mut Job, episode: Episode) -> (Self, Transition) {
+        Self::of_set(job, episode, SetId::of_disks(episode), None)
     }
 
     fn of_set(
@@ -100,6 +106,7 @@ impl Checkpoint {
         match &self.leaving {
             Some(node) => format!("save the job and start it without {node}"),
             None if self.set.is_in_memory() => "save the job in memory".to_owned(),
+            None if self.set.is_on_disks() => "save the job on the disks of its nodes".to_owned(),
             None => "save the job".to_owned(),
         }
     }
@@ -116,6 +123,7 @@ impl Checkpoint {
         let want = match &self.leaving {
             Some(node) => Request::Migrate { node: node.clone(), reason, fails_ns },
             None if self.set.is_in_memory() => Request::MemoryCheckpoint { reason },
+            None if self.set.is_on_disks() => Request::DiskCheckpoint { reason },
             None => Request::Checkpoint { reason },
         };
         self.missed.then_some(want)
@@ -135,6 +143,11 @@ impl Checkpoint {
     /// All images are on the nodes.
     fn saved(&mut self, job: &mut Job, episode: Episode) -> Transition {
         self.storing = true;
+        if self.set.is_on_disks() {
+            // The end of the episode says it too.
+            Self::release(job, episode).into_iter().for_each(|release| job.publish(release));
+            return self.kept(job);
+        }
         if !self.set.is_in_memory() {
             self.store(job, episode);
             let requests = Self::release(job, episode);
@@ -152,6 +165,16 @@ impl Checkpoint {
         let release = Self::release(job, episode).into_iter();
         let requests = release.chain(tasks.into_iter().map(FromJl::Protect)).collect();
         Transition::next("protect", job.config.deadlines.protect, requests)
+    }
+
+    /// Every image is on the disk of its node: the set counts.
+    fn kept(&self, job: &mut Job) -> Transition {
+        let (set, ranks, bytes) = (&self.set, job.count(), self.saved.values().sum::<u64>());
+        job.keep_members(set);
+        job.set_sizes.insert(set.clone(), job.config.size);
+        (job.restarts, job.loop_misses) = (0, 0);
+        job.hold(set, &job.placement());
+        Transition::done(format!("set {set} is on the nodes' disks: {ranks} ranks, {bytes} bytes"))
     }
 
     /// Every group has protected the set: it counts, and the generation before is freed.
@@ -184,6 +207,7 @@ impl Checkpoint {
         } else {
             let set = self.set.clone();
             job.publish(FromJl::Drop { episode, set });
+            job.release_held();
         }
         job.drop_old_sets();
         if let Some(leaving) = &self.leaving

@@ -159,6 +159,9 @@ pub struct JlConfig {
     pub restarts_max: u32,
     #[serde(default)]
     pub interval: Interval,
+    /// Of checkpoints on the disks of the nodes.
+    #[serde(default)]
+    pub disk_interval: Interval,
     /// Configured mean time between failures.
     #[serde(default = "mtbf", with = "humantime_serde")]
     pub mtbf: Duration,

@@ -1,12 +1,14 @@
 //! What the JL knows of its job: nodes, ranks, sets, counters. Workflows read and change it; it
 //! decides nothing.
 
+mod disks;
 mod memory;
 mod movable;
 mod parked;
 pub(super) mod shrink;
+mod what_if;
 
-pub use memory::WhatIf;
+pub use what_if::WhatIf;
 
 use super::JlOutput;
 use super::barrier::Barrier;
@@ -125,6 +127,7 @@ fn is_beyond(now: &Done, then: &Done) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LocalCopies {
     set: SetId,
+    /// A node may have images of ranks that have moved.
     placement: Placement,
 }
 
@@ -262,20 +265,26 @@ impl Job {
 
     /// The nodes have these images of `set`; images of the set before are dropped.
     pub(super) fn hold(&mut self, set: &SetId, placement: &Placement) {
-        if let Some(old) = self.held.take().filter(|held| held.set != *set) {
-            self.drop_held(old.set);
+        if self.held.as_ref().is_some_and(|held| held.set != *set) {
+            self.release_held();
         }
         self.held = Some(LocalCopies { set: set.clone(), placement: placement.clone() });
     }
 
     /// Drops the nodes' images of a set that no rank goes back to.
     pub(super) fn release(&mut self, set: &SetId) {
-        if let Some(old) = self.held.take_if(|held| held.set == *set) {
-            self.drop_held(old.set);
+        if self.held.as_ref().is_some_and(|held| held.set == *set) {
+            self.release_held();
         }
     }
 
-    fn drop_held(&mut self, set: SetId) {
+    /// The nodes delete the images that they hold.
+    pub(super) fn release_held(&mut self) {
+        let Some(LocalCopies { set, .. }) = self.held.take() else { return };
+        if set.is_on_disks() {
+            self.set_sizes.remove(&set);
+            self.set_members.remove(&set);
+        }
         let episode = self.episode;
         self.publish(FromJl::Drop { episode, set });
     }

@@ -112,7 +112,7 @@ impl Migration {
     }
 
     pub(super) fn choice(&self) -> String {
-        let (ranks, source) = (self.ranks.join(","), &self.source);
+        let (ranks, source) = (self.ranks.brief(), &self.source);
         let target = self.target.as_ref().map_or("a spare", NodeName::as_str);
         format!("move ranks {ranks} from {source} to {target}")
     }
@@ -239,7 +239,7 @@ impl Migration {
     }
 
     fn close(&self, but: &str) -> Transition {
-        let (source, ranks) = (&self.source, self.ranks.join(","));
+        let (source, ranks) = (&self.source, self.ranks.brief());
         let words = match &self.target {
             Some(target) if self.moved() => {
                 format!("ranks {ranks} moved from {source} to {target}{but}")

@@ -61,7 +61,7 @@ impl Jl {
     /// The same; `in_place`: whether survivors may go back without an end.
     pub(super) fn recover_by(&mut self, now: Now, code: i32, reason: &str, in_place: bool) {
         self.killed.clear();
-        self.job.check_memory();
+        self.job.check_levels();
         let Some(set) = self.job.newest_set() else {
             self.end(now, code, &format!("{reason}; there is no set to restart from"));
             return;

@@ -121,9 +121,9 @@ impl Jl {
                 Request::Migrate { node, reason, .. } | Request::Drain { node, reason } => {
                     Some((fault, Some(node), reason.as_str()))
                 }
-                Request::Checkpoint { reason } | Request::MemoryCheckpoint { reason } => {
-                    Some((fault, None, reason.as_str()))
-                }
+                Request::Checkpoint { reason }
+                | Request::MemoryCheckpoint { reason }
+                | Request::DiskCheckpoint { reason } => Some((fault, None, reason.as_str())),
                 Request::Usable { .. } | Request::Kill { .. } => None,
             }
         });
@@ -231,9 +231,7 @@ impl Jl {
 
     /// Whether a checkpoint by the clock is possible and none is queued or running.
     pub(super) fn saves_itself(&self) -> bool {
-        let waits = |w: &QueuedRequest| {
-            matches!(w.want, Request::Checkpoint { .. } | Request::MemoryCheckpoint { .. })
-        };
+        let waits = |w: &QueuedRequest| w.want.saves();
         let saving = |open: &Open| matches!(open.workflow, Workflow::Checkpoint(_));
         let busy = self.wanted.iter().any(waits) || self.open.as_ref().is_some_and(saving);
         !busy && !self.ends() && !self.is_unsaved() && self.refusal().is_none()
@@ -259,6 +257,7 @@ impl Jl {
                 Err("the job saves nothing in memory (--memory)".to_owned())
             }
             Request::MemoryCheckpoint { .. }
+            | Request::DiskCheckpoint { .. }
             | Request::Drain { .. }
             | Request::Usable { .. }
             | Request::Kill { .. } => Ok(()),
@@ -312,6 +311,7 @@ impl Jl {
                 }
                 Request::Checkpoint { reason } => self.checkpoint(now, &reason, by, &reason),
                 Request::MemoryCheckpoint { reason } => self.save_in_memory(now, by, &reason),
+                Request::DiskCheckpoint { reason } => self.save_on_disks(now, by, &reason),
                 Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => {}
             }
         }
@@ -321,10 +321,7 @@ impl Jl {
     /// rank is stopped meanwhile. The checkpoint is refused after [`BARRIER_PATIENCE`].
     fn waits_for_barrier(&mut self, now: Now) -> bool {
         let next = self.wanted.front().map(|waiting| &waiting.want);
-        let is_checkpoint = |want: &Request| {
-            matches!(want, Request::Checkpoint { .. } | Request::MemoryCheckpoint { .. })
-        };
-        let saves = next.is_some_and(is_checkpoint) && self.job.saver() == Saver::Agent;
+        let saves = next.is_some_and(Request::saves) && self.job.saver() == Saver::Agent;
         if !saves || !self.job.barrier.is_entered() || self.some_have_ended() {
             self.barrier_until_ns = None;
             return false;
@@ -485,6 +482,15 @@ impl Jl {
         }
         let episode = self.job.open();
         let (checkpoint, transition) = Checkpoint::open_in_memory(&mut self.job, episode);
+        self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
+    }
+
+    fn save_on_disks(&mut self, now: Now, by: Initiator, why: &str) {
+        if self.ranks_have_ended(by) {
+            return;
+        }
+        let episode = self.job.open();
+        let (checkpoint, transition) = Checkpoint::open_on_disks(&mut self.job, episode);
         self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
     }
 

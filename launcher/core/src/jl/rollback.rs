@@ -20,7 +20,7 @@ use super::episode::{Context, Handler, Transition, UNHEARD};
 use super::job::{Job, NodeFaults};
 use super::start::EXIT_TORN_IMAGE;
 use crate::message::{ExitCause, FromJl, FromNla, FromRank, Ipt, Placement};
-use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
+use crate::names::{Episode, NodeName, Ranks, SetId};
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -175,7 +175,7 @@ impl Rollback {
             let mut fetched = self.fetching.clone();
             fetched.retain(|node, _| !lost(node));
             // Of a set in the store the nodes hold what they need, or fetch it again.
-            if !self.set.is_in_memory() {
+            if !self.set.is_on_nodes() {
                 fetched = job.needed(&self.set, &job.placement());
             }
             job.has_fetched(&self.set, &fetched);
@@ -200,7 +200,7 @@ impl Rollback {
             }
             job.restarts += 1;
         }
-        let (ranks, left) = (losses.dead.join(","), losses.left.join(","));
+        let (ranks, left) = (losses.dead.brief(), losses.left.brief());
         if !ranks.is_empty() {
             job.tell(format!(
                 "rank {ranks} died while the job went back in place: it is started too"
@@ -294,7 +294,7 @@ impl Rollback {
         let survivors = job.count() - dead;
         let starts = job.placement().into_iter().filter_map(|(node, ranks)| {
             let again: Ranks = ranks.iter().filter(|rank| self.dead.has(*rank)).collect();
-            (!again.is_empty()).then(|| format!("{} on {node}", again.join(",")))
+            (!again.is_empty()).then(|| format!("{} on {node}", again.brief()))
         });
         let again: Vec<String> = starts.collect();
         let mut words =
@@ -303,7 +303,7 @@ impl Rollback {
             words.push_str(&format!(", started again were {}", again.join(", ")));
         }
         if !self.left.is_empty() {
-            words.push_str(&format!(", without rank {}", self.left.join(",")));
+            words.push_str(&format!(", without rank {}", self.left.brief()));
         }
         Transition::done(words + but)
     }
@@ -333,7 +333,7 @@ impl Handler for Rollback {
                 self.stage == RollbackStage::Restart && *incarnation == context.job.incarnation
             }
             FromNla::CopyFailed { reason, .. } | FromNla::LaunchFailed { reason, .. } => {
-                let ranks = self.due().join(",");
+                let ranks = self.due().brief();
                 return Transition::restart(format!(
                     "node {node} cannot start rank {ranks}: {reason}"
                 ));
@@ -474,10 +474,6 @@ fn losses(job: &Job) -> Result<Losses, &'static str> {
     }
     if dead.len() + left.len() == job.count() {
         return Err("no rank has survived");
-    }
-    // Their list must fit into one tag.
-    if dead.len() + left.len() > RANKS_PER_NODE_MAX {
-        return Err("too many ranks have died");
     }
     Ok(Losses { dead, left, placement })
 }

@@ -6,7 +6,7 @@ use super::episode::{Context, Handler, Transition};
 use super::job::{Job, NodeFaults, Unusable};
 use super::node_wait::NO_NODES;
 use crate::message::{ExitCause, FromJl, FromNla, Launch, Placement};
-use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
+use crate::names::{Episode, NodeName, Ranks, SetId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub struct Start {
     placement: Placement,
     stage: StartStage,
     waiting: BTreeSet<NodeName>,
-    /// The images in memory that nodes fetch.
+    /// The images on nodes that other nodes fetch.
     #[serde(default)]
     fetching: Placement,
 }
@@ -131,8 +131,8 @@ impl Start {
                     );
                     return Transition::End { code: 1, words };
                 }
-                if !job.has_left_out() {
-                    self.leave_memory(job);
+                if !job.has_left_out() && job.starts_fewer() {
+                    self.leave_nodes(job);
                 }
                 if let Err(why) = self.shrink(job) {
                     if !self.gathers() && !job.config.wait_for_nodes.is_zero() {
@@ -148,8 +148,8 @@ impl Start {
             return self.launch(job, episode);
         };
         self.stage = StartStage::Copy;
-        if set.is_in_memory() {
-            return self.fetch_memory(job, episode, &set);
+        if set.is_on_nodes() {
+            return self.fetch_from_nodes(job, episode, &set);
         }
         self.waiting = self.placement.keys().cloned().collect();
         let requests = match job.other_size(&set) {
@@ -164,8 +164,8 @@ impl Start {
         Transition::next("copy", job.config.deadlines.copy, requests)
     }
 
-    /// Nodes keep their images in memory over a restart; only nodes without them get some.
-    fn fetch_memory(&mut self, job: &mut Job, episode: Episode, set: &SetId) -> Transition {
+    /// Nodes keep their images over a restart; only nodes without them get some.
+    fn fetch_from_nodes(&mut self, job: &mut Job, episode: Episode, set: &SetId) -> Transition {
         let missing = job.missing(set, &self.placement);
         if missing.is_empty() {
             return self.launch(job, episode);
@@ -185,27 +185,28 @@ impl Start {
 
     /// All nodes that were asked for images have them.
     fn copied(&mut self, job: &mut Job, episode: Episode) -> Transition {
-        match self.set.clone().filter(SetId::is_in_memory) {
+        match self.set.clone().filter(SetId::is_on_nodes) {
             Some(set) => {
                 job.has_fetched(&set, &self.fetching);
-                self.fetch_memory(job, episode, &set)
+                self.fetch_from_nodes(job, episode, &set)
             }
             None => self.launch(job, episode),
         }
     }
 
-    /// Fewer ranks do not share a set in memory: the newest set of the store is taken.
-    fn leave_memory(&mut self, job: &mut Job) {
-        if job.config.on_death == OnDeath::Shrink
-            && self.set.take_if(|set| set.is_in_memory()).is_some()
-        {
+    /// Fewer ranks do not share a set on the nodes: the newest set of the store is taken.
+    fn leave_nodes(&mut self, job: &mut Job) {
+        if self.set.take_if(|set| set.is_on_nodes()).is_some() {
             self.set = job.sets.last().cloned();
-            job.drop_memory("fewer ranks cannot start from a set in memory: it is dropped");
+        }
+        job.drop_memory("fewer ranks cannot start from a set in memory: it is dropped");
+        if job.disk_set().is_some() {
+            job.release_held();
         }
     }
 
     fn shrink(&mut self, job: &mut Job) -> Result<(), String> {
-        if job.config.on_death != OnDeath::Shrink || self.set.is_none() || !job.keeps_images() {
+        if !job.starts_fewer() {
             return Err(String::new());
         }
         if job.has_left_out() {
@@ -218,18 +219,17 @@ impl Start {
             self.placement = placement;
             job.tell(format!(
                 "no hot spare is left: the job goes on without rank {}",
-                left.join(",")
+                left.brief()
             ));
             return Ok(());
         }
         let before = job.config.size;
-        // The list of images for a node must fit into one tag.
-        if before as usize > RANKS_PER_NODE_MAX {
-            return Err(format!(", and more than {RANKS_PER_NODE_MAX} ranks are not divided anew"));
-        }
         self.placement = job.shrink().map_err(|why| format!(": {why}"))?;
         let size = job.config.size;
-        job.tell(format!("no hot spare is left: {size} ranks take over what {before} have done"));
+        let set = self.set.as_ref().map(Job::named).unwrap_or_default();
+        job.tell(format!(
+            "no hot spare is left: {size} ranks take over what {before} have done, from set {set}"
+        ));
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Start {
         self.stage = StartStage::Launch;
         job.waits = None;
         let kept = |set: &&SetId| {
-            (job.keeps_images() || set.is_in_memory()) && job.other_size(set).is_none()
+            (job.keeps_images() || set.is_on_nodes()) && job.other_size(set).is_none()
         };
         if let Some(set) = self.set.clone().as_ref().filter(kept) {
             job.has_fetched(set, &job.needed(set, &self.placement));
@@ -271,7 +271,7 @@ impl Start {
         Transition::next("join", job.config.deadlines.join, Vec::new())
     }
 
-    /// Whether these ranks are all that a node was asked to fetch from memory, if it was.
+    /// Whether these ranks are all that a node was asked to fetch from others, if it was.
     fn has_asked_only(&self, node: &NodeName, ranks: &Ranks) -> bool {
         let asked = self.fetching.get(node);
         asked.is_none_or(|asked| asked.iter().all(|rank| ranks.has(rank)))

@@ -42,6 +42,7 @@ fn jl() -> Jl {
         on_death: OnDeath::Rollback,
         restarts_max: 3,
         interval: Interval::Never,
+        disk_interval: Interval::Never,
         mtbf: MTBF,
         wait_for_nodes: Duration::ZERO,
         sets_max: 2,

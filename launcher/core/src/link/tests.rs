@@ -9,8 +9,9 @@ use super::router::{LinkId, LinkInput, LinkOutput, RETURN_WAIT, Router};
 use super::session::{Session, UNACKED_BYTES_MAX};
 use crate::message::{FromJl, FromNla, Part};
 use crate::migration_state::MigrationState;
-use crate::names::{Episode, NodeName, Ranks};
+use crate::names::{Episode, NodeName, RANKS_MAX, RANKS_PER_NODE_MAX, Ranks};
 use crate::packet::{PacketError, PacketHead as _};
+use crate::progress::{NodeReport, RankReport, StepReport};
 use crate::warm::ParkedProcesses;
 use bytes::Bytes;
 use core::time::Duration;
@@ -178,6 +179,31 @@ fn the_report_of_parked_processes_is_an_optional_field() {
         assert_eq!(message.clone().encode(), golden.as_bytes());
         assert_eq!(FromNode::decode(golden.into_bytes().into()), Ok(message));
     }
+}
+
+/// As many ranks as a node may have stand still for weeks, and were started very often.
+#[test]
+fn the_largest_report_of_a_node_fits_into_a_frame() {
+    let ms = 1_u64 << 32;
+    let still = |rank| RankReport {
+        rank,
+        incarnation: 1 << 16,
+        pid: 1 << 22,
+        state_ms: ms,
+        still_ms: ms,
+        unread_ms: ms,
+        steps: Some(StepReport { still_ms: ms, longest_ms: ms }),
+        ..RankReport::default()
+    };
+    let all: Ranks = (RANKS_MAX - RANKS_PER_NODE_MAX as u32..RANKS_MAX).collect();
+    let mut report =
+        NodeReport { longest_ms: ms, exchanging: all.clone(), ..NodeReport::default() };
+    report.still = all.iter().map(still).collect();
+    let message = FromNode::Nla(FromNla::Progress(report)).encode();
+    let node = NodeName::new(&"n".repeat(255)).unwrap();
+    let packet = Packet { node, body: PacketBody::Message { number: u64::MAX, message } };
+    let bytes = packet.encode().len();
+    assert!(bytes <= BODY_BYTES_MAX, "{bytes}");
 }
 
 #[test]

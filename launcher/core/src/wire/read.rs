@@ -1,6 +1,6 @@
 //! Events into messages.
 
-use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
+use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, list_key};
 use crate::message::{
     Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
     JobRequest, Launch, NlaMessage, NumberedRequest, Outcome, Placement, RankMessage, TimeLeft,
@@ -70,7 +70,15 @@ impl<'a> Reader<'a> {
     }
 
     fn ranks(&self) -> Result<Ranks, WireError> {
-        self.parsed("ranks")
+        self.list("ranks")
+    }
+
+    /// A list of ranks, with the tags in which a long one goes on.
+    fn list(&self, field: &'static str) -> Result<Ranks, WireError> {
+        let mut words = self.text(field)?.to_owned();
+        let more = (2..).map_while(|number| self.0.tag(&list_key(field, number)));
+        more.for_each(|more| words.extend([" ", more]));
+        words.parse().map_err(|e| self.bad(field, e))
     }
 
     fn placement(&self) -> Result<Placement, WireError> {
@@ -157,7 +165,8 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             reason: read.payload()?.to_owned(),
         },
         names::FTB_JL_ROLLBACK => {
-            let left = read.parsed_if("left")?.unwrap_or_default();
+            let left =
+                event.tag("left").map(|_| read.list("left")).transpose()?.unwrap_or_default();
             FromJl::Rollback { episode, set: read.set()?, ranks: read.ranks()?, left }
         }
         names::FTB_JL_USABLE => FromJl::Usable { episode, target: read.parsed("target")? },

@@ -228,6 +228,50 @@ fn every_message_of_a_rank_and_of_a_person_reads_back() {
     assert_eq!(from_request(&answer(&said)), Ok(Err(said)));
 }
 
+/// Half of a job of 512 ranks, every second one, and the most ranks that no range shortens.
+#[test]
+fn a_list_of_ranks_that_is_longer_than_a_tag_is_read_back_whole() {
+    let lists: [(Ranks, usize); 4] = [
+        ((0..256).collect(), 1),
+        ((0..512).step_by(2).collect(), 1),
+        ((0..1024).step_by(2).collect(), 2),
+        ((0..8192).step_by(2).collect(), 20),
+    ];
+    for (ranks, tags) in lists {
+        let (episode, target, incarnation) = (EPISODE, node(), 1);
+        let copy = FromJl::Copy { episode, from: None, target, set: set(), ranks: ranks.clone() };
+        let event = to_jl(&copy).unwrap();
+        event.check(ftb_core::limits::PAYLOAD_BYTES_DEFAULT).unwrap();
+        let is_of_list = |tag: &&Tag| tag.key.starts_with("ranks");
+        assert_eq!(event.tags.iter().filter(is_of_list).count(), tags, "{}", ranks.len());
+        assert_eq!(from_jl(&event), Ok(copy));
+        // A reader that knows no ranges and one tag takes no part of it for the whole.
+        let first = event.tag("ranks").and_then(|list| list.split(' ').next()).unwrap();
+        assert!(first.contains('-') || ranks.to_string() == event.tag("ranks").unwrap(), "{first}");
+        let message = FromNla::Launched { episode, incarnation, ranks };
+        let says = NlaMessage { node: node(), message };
+        let event = to_nla(&says).unwrap();
+        event.check(ftb_core::limits::PAYLOAD_BYTES_DEFAULT).unwrap();
+        assert_eq!(from_nla(&event), Ok(says));
+    }
+    // Both lists of a rollback of the largest job of ftb-job.
+    let ranks: Ranks = (0..1024).collect();
+    let left: Ranks = (0..1024).step_by(2).collect();
+    let back = FromJl::Rollback { episode: EPISODE, set: set(), ranks, left };
+    let event = to_jl(&back).unwrap();
+    event.check(ftb_core::limits::PAYLOAD_BYTES_DEFAULT).unwrap();
+    assert_eq!(from_jl(&event), Ok(back));
+}
+
+/// Libraries of earlier releases read no ranges.
+#[test]
+fn a_list_of_ranks_that_fits_into_a_tag_names_each() {
+    let ranks = Ranks::from_iter([0, 1, 2, 3]);
+    let event =
+        to_jl(&FromJl::Rollback { episode: EPISODE, set: set(), ranks, left: Ranks::default() });
+    assert_eq!(event.unwrap().tag("ranks"), Some("0 1 2 3"));
+}
+
 #[test]
 fn the_payloads_are_those_of_the_thesis() {
     let text = |event: &Event| String::from_utf8(event.payload.to_vec()).unwrap();

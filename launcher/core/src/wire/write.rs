@@ -1,6 +1,6 @@
 //! Messages into events.
 
-use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
+use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, list_key};
 use crate::message::{
     Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, Ipt, JobRequest, Launch,
     NlaMessage, NumberedRequest, Outcome, Placement, RankMessage,
@@ -29,6 +29,7 @@ impl Draft {
     }
 
     fn tag(mut self, key: &str, value: impl ToString) -> Self {
+        // Words for people may be longer. Lists of ranks are not cut ([`Self::ranks`]).
         let mut value = value.to_string();
         while value.len() > TAG_VALUE_BYTES_MAX {
             value.pop();
@@ -61,15 +62,53 @@ impl Draft {
         self.tag("episode", episode)
     }
 
+    /// Adds a list of ranks. A long one goes on in further tags.
+    fn ranks(mut self, key: &'static str, ranks: &Ranks) -> Self {
+        let mut words = rank_text(ranks);
+        for number in 1.. {
+            let rest = cut(&mut words);
+            self = self.tag(&list_key(key, number), &words);
+            match rest {
+                Some(rest) => words = rest,
+                None => break,
+            }
+        }
+        self
+    }
+
     /// Ranks of a start.
     fn started(self, episode: Episode, ranks: &Ranks, incarnation: u64) -> Self {
-        self.episode(episode).tag("ranks", ranks).tag("incarnation", incarnation)
+        self.episode(episode).ranks("ranks", ranks).tag("incarnation", incarnation)
     }
 
     /// Images of some ranks.
     fn images(self, episode: Episode, set: &SetId, ranks: &Ranks) -> Self {
-        self.episode(episode).tag("set", set).tag("ranks", ranks)
+        self.episode(episode).tag("set", set).ranks("ranks", ranks)
     }
+}
+
+/// A list of ranks; one that is longer than a tag begins with a range. Libraries of earlier releases
+/// refuse it, and do not take the first tag for the whole list.
+fn rank_text(ranks: &Ranks) -> String {
+    let text = ranks.to_string();
+    if text.len() <= TAG_VALUE_BYTES_MAX {
+        return text;
+    }
+    let text = ranks.join_ranges(" ");
+    match text.split_once(' ') {
+        Some((first, rest)) if !first.contains('-') => format!("{first}-{first} {rest}"),
+        _ => text,
+    }
+}
+
+/// Leaves as many words as fit into a tag; the others.
+fn cut(words: &mut String) -> Option<String> {
+    if words.len() <= TAG_VALUE_BYTES_MAX {
+        return None;
+    }
+    let at = words.get(..=TAG_VALUE_BYTES_MAX)?.rfind(' ')?;
+    let rest = words.split_off(at).split_off(1);
+    Some(rest)
 }
 
 /// The text of a message of numbers and lists.
@@ -104,7 +143,7 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
                 .episode(*episode)
                 .tag("source", source)
                 .tag("set", set)
-                .tag("ranks", ranks)
+                .ranks("ranks", ranks)
         }
         FromJl::MigrateAbort { episode, source, reason } => {
             draft(names::FTB_MIGRATE_ABORT, Warning, reason).episode(*episode).tag("source", source)
@@ -120,9 +159,9 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
             draft(names::FTB_JL_RESET, Warning, reason).episode(*episode).tag("barrier", barrier)
         }
         FromJl::Rollback { episode, set, ranks, left } => {
-            draft(names::FTB_JL_ROLLBACK, Warning, set.as_str())
-                .images(*episode, set, ranks)
-                .maybe("left", (!left.is_empty()).then_some(left))
+            let draft = draft(names::FTB_JL_ROLLBACK, Warning, set.as_str());
+            let draft = draft.images(*episode, set, ranks);
+            if left.is_empty() { draft } else { draft.ranks("left", left) }
         }
         FromJl::Usable { episode, target } => draft(names::FTB_JL_USABLE, Info, target.as_str())
             .episode(*episode)
@@ -210,11 +249,11 @@ fn launch(launch: &Launch) -> Draft {
 }
 
 fn ipt(ipt: &Ipt) -> Draft {
-    let text = format!("{} {}", ipt.target, ipt.ranks);
+    let text = format!("{} {}", ipt.target, rank_text(&ipt.ranks));
     Draft::new(SPACE_JL, names::FTB_MIGRATE_IPT, Severity::Info, text)
         .episode(ipt.episode)
         .tag("target", &ipt.target)
-        .tag("ranks", &ipt.ranks)
+        .ranks("ranks", &ipt.ranks)
         .tag("set", &ipt.set)
         .tag("incarnation", ipt.incarnation)
         .tag("barrier", ipt.barrier)
@@ -242,7 +281,7 @@ pub fn to_nla(says: &NlaMessage) -> Option<Event> {
                 .tag("changes", changes)
         }
         FromNla::Launched { episode, incarnation, ranks } => {
-            let draft = draft(names::FTB_NLA_LAUNCHED, Info, ranks.to_string());
+            let draft = draft(names::FTB_NLA_LAUNCHED, Info, rank_text(ranks));
             draft.started(*episode, ranks, *incarnation)
         }
         FromNla::LaunchFailed { episode, incarnation, ranks, reason } => {
@@ -277,7 +316,7 @@ pub fn to_nla(says: &NlaMessage) -> Option<Event> {
             draft(names::FTB_NLA_COPY_FAILED, Error, reason.clone()).images(*episode, set, ranks)
         }
         FromNla::Restarted { episode, incarnation, ranks } => {
-            let draft = draft(names::FTB_NLA_RESTARTED, Info, ranks.to_string());
+            let draft = draft(names::FTB_NLA_RESTARTED, Info, rank_text(ranks));
             draft.started(*episode, ranks, *incarnation)
         }
         FromNla::Reset { episode } => {

@@ -56,6 +56,7 @@ pub fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
         on_death: OnDeath::Rollback,
         restarts_max: 5,
         interval: Interval::Never,
+        disk_interval: Interval::Never,
         mtbf: MTBF,
         wait_for_nodes: Duration::ZERO,
         sets_max: 2,

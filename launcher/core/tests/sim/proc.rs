@@ -283,7 +283,9 @@ impl World {
         let (members, Some(set)) = (jl.job().members(), &proc.restored) else { return };
         // The launcher may be beyond this barrier.
         let same_set = jl.job().set_sizes.get(set).is_none_or(|of| *of == jl.job().config.size);
-        if jl.job().episode != episode || !same_set {
+        // A rank that meets others who moved has gone back before, to a set that may be gone.
+        let is_newest = jl.job().newest_set().as_ref() == Some(set);
+        if jl.job().episode != episode || !same_set || !is_newest {
             return;
         }
         for ((of, rank), state) in &self.saved_states {

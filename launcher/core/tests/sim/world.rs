@@ -5,6 +5,7 @@ use super::happens::{At, Copy, Fate, Faults, Happens, LOOKS_MAX, Rng, Times};
 use super::parked::ParkedWorld;
 use super::proc::{Phase, Proc};
 use ftb_core::Now;
+use ftb_core::limits::PAYLOAD_BYTES_DEFAULT;
 use ftb_launcher_core::jl::{self, Jl, JlConfig};
 use ftb_launcher_core::manner::Manner;
 use ftb_launcher_core::message::{ExitCause, FromJl, FromNla, FromRank, NlaMessage, RankMessage};
@@ -12,6 +13,7 @@ use ftb_launcher_core::migration_state::MigrationState;
 use ftb_launcher_core::names::{Episode, JobId, NodeName, SetId};
 use ftb_launcher_core::nla::{self, Nla, NlaConfig, Spawn};
 use ftb_launcher_core::warm::WarmProcesses;
+use ftb_launcher_core::wire;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// How far a rank has to count by default.
@@ -84,6 +86,8 @@ pub struct World {
     pub work: u64,
     pub times: Times,
     pub parked: ParkedWorld,
+    /// Whether messages are encoded and read again.
+    pub checks_wire: bool,
     /// The next restore on this node takes a minute, unless it is cancelled, and fails.
     pub slow_restore: Option<NodeName>,
     /// Such restores, by incarnation.
@@ -157,6 +161,7 @@ impl World {
             work: WORK,
             times: Times::default(),
             parked: ParkedWorld::default(),
+            checks_wire: false,
             slow_restore: None,
             slow: BTreeMap::new(),
         };
@@ -221,7 +226,26 @@ impl World {
         }
     }
 
+    /// A message is read again as it was written, within the limits of an event.
+    fn check_wire(&self, message: &FromJl) {
+        // What an episode was is in words for people.
+        if !self.checks_wire || matches!(message, FromJl::Closed(_)) {
+            return;
+        }
+        let Some(event) = wire::to_jl(message) else { return };
+        event.check(PAYLOAD_BYTES_DEFAULT).expect("an event within its limits");
+        assert_eq!(wire::from_jl(&event).as_ref(), Ok(message));
+    }
+
+    fn check_nla_wire(&self, name: &NodeName, message: &FromNla) {
+        let says = NlaMessage { node: name.clone(), message: message.clone() };
+        let Some(event) = wire::to_nla(&says).filter(|_| self.checks_wire) else { return };
+        event.check(PAYLOAD_BYTES_DEFAULT).expect("an event within its limits");
+        assert_eq!(wire::from_nla(&event), Ok(says));
+    }
+
     fn jl_says(&mut self, message: &FromJl) {
+        self.check_wire(message);
         let nodes: Vec<NodeName> = self.nlas.keys().cloned().collect();
         for name in nodes {
             let input = Box::new(nla::NlaInput::Jl(message.clone()));
@@ -347,6 +371,7 @@ impl World {
     fn nla_output(&mut self, name: &NodeName, output: nla::NlaOutput) {
         match output {
             nla::NlaOutput::Publish(message) => {
+                self.check_nla_wire(name, &message);
                 // Of a migration that was given up the images are gone.
                 let newest = self.jl.as_ref().map(|jl| jl.job().episode);
                 if let FromNla::Pic { episode, ranks, set } = &message

@@ -40,8 +40,8 @@ impl Facts {
             .and_then(document::decode)
             .map_err(|error| fail(&place, error))?;
         if !facts.ranks.iter().copied().eq(ranks.iter()) {
-            let there = facts.ranks.iter().copied().collect::<Ranks>().join(",");
-            let wanted = ranks.join(",");
+            let there = facts.ranks.iter().copied().collect::<Ranks>().brief();
+            let wanted = ranks.brief();
             return Err(format!("the image is of ranks {there} together, not of {wanted}"));
         }
         let work = work_dir(image);

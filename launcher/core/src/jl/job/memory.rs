@@ -9,19 +9,19 @@ use crate::memory::set::From;
 use crate::memory::{Group, MemorySet};
 use crate::message::{FromJl, Placement};
 use crate::names::{Episode, NodeName, Ranks, SetId};
-use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Most dropped sets in memory that nodes hear of again; the oldest is forgotten.
 const DROPPED_MAX: usize = 4;
 
 impl Job {
-    /// The newest set that all ranks can go back to: in memory or in the store.
+    /// The newest set that all ranks can go back to: in memory, on disks or in the store.
     pub fn newest_set(&self) -> Option<SetId> {
         let stored = self.sets.last();
         let memory = self.memory.as_ref().map(|memory| &memory.set);
-        let newer = |set: &&SetId| stored.is_none_or(|stored| set.episode() > stored.episode());
-        memory.filter(newer).or(stored).cloned()
+        // Of those with the highest episode there is one.
+        let all = stored.into_iter().chain(memory).chain(self.disk_set());
+        all.max_by_key(|set| set.episode()).cloned()
     }
 
     /// Whether ranks of [`Saver::Loop`] wait for the first checkpoint in memory.
@@ -41,19 +41,24 @@ impl Job {
         }
         self.tell(words);
         self.sets.retain(|other| *other != set);
+        self.release(&set);
     }
 
     /// The set with its level, for the user.
     pub(in crate::jl) fn named(set: &SetId) -> String {
-        if set.is_in_memory() { format!("{set} (memory)") } else { set.to_string() }
+        match set.is_in_memory() {
+            true => format!("{set} (memory)"),
+            false if set.is_on_disks() => format!("{set} (node disks)"),
+            false => set.to_string(),
+        }
     }
 
-    fn is_lost(&self, node: &NodeName) -> bool {
+    pub(in crate::jl::job) fn is_lost(&self, node: &NodeName) -> bool {
         self.nodes.get(node).is_none_or(|node| node.lost)
     }
 
     /// Drops the set in memory if the lost nodes were more than a group bears.
-    pub(in crate::jl) fn check_memory(&mut self) {
+    fn check_memory(&mut self) {
         let Some(memory) = &self.memory else { return };
         let Some(group) = memory.broken(&|node| self.is_lost(node)) else { return };
         let lost: Vec<&str> = hosts(group).filter(|host| self.is_lost(host)).map(as_str).collect();
@@ -80,12 +85,19 @@ impl Job {
 
     /// A node without ranks is lost. It may have images of the set in memory.
     pub(in crate::jl) fn lost_without_ranks(&mut self, node: &NodeName) {
+        self.check_disks();
         let Some(memory) = self.memory.as_ref().filter(|memory| memory.is_host(node)) else {
             return;
         };
         let words = format!("node {node} had images of set {} in memory", memory.set);
         self.tell(words);
         self.check_memory();
+    }
+
+    /// Drops the sets of which lost nodes had the images.
+    pub(in crate::jl) fn check_levels(&mut self) {
+        self.check_memory();
+        self.check_disks();
     }
 
     /// Whether these nodes could protect each other now.
@@ -144,6 +156,9 @@ impl Job {
         set: &SetId,
         missing: &Placement,
     ) -> Result<Vec<FromJl>, String> {
+        if set.is_on_disks() {
+            return self.fetches_from_disks(episode, set, missing);
+        }
         if !set.is_in_memory() {
             return Ok(copies(episode, set, missing));
         }
@@ -168,6 +183,9 @@ impl Job {
 
     /// The nodes have the images of `set` for this placement now.
     pub(in crate::jl) fn has_fetched(&mut self, set: &SetId, placement: &Placement) {
+        if set.is_on_disks() {
+            return self.has_on_disks(set, placement);
+        }
         if !set.is_in_memory() {
             return self.hold(set, placement);
         }
@@ -193,7 +211,7 @@ impl Job {
     }
 }
 
-fn hosts(group: &Group) -> impl Iterator<Item = &NodeName> {
+pub(super) fn hosts(group: &Group) -> impl Iterator<Item = &NodeName> {
     group.members.iter().map(|of| &of.host)
 }
 
@@ -201,96 +219,6 @@ fn as_str(node: &NodeName) -> &str {
     node.as_str()
 }
 
-fn words_of(group: &Group) -> String {
+pub(super) fn words_of(group: &Group) -> String {
     hosts(group).map(as_str).collect::<Vec<_>>().join(" ")
-}
-
-/// What the death of a node would cost now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WhatIf {
-    pub node: NodeName,
-    /// Its ranks, which would die.
-    pub ranks: Vec<u32>,
-    /// The set that the job would go back to.
-    pub set: Option<SetId>,
-    /// The node that would take its place.
-    pub spare: Option<NodeName>,
-    pub words: String,
-}
-
-impl Job {
-    /// What would be lost if that node died now.
-    ///
-    /// # Errors
-    /// It is no node of the job, or lost already.
-    pub fn what_if(&self, node: &NodeName) -> Result<WhatIf, String> {
-        let mut then = self.clone();
-        let row = then.nodes.get_mut(node).ok_or("it is not part of the job")?;
-        if core::mem::replace(&mut row.lost, true) {
-            return Err("it is lost already".to_owned());
-        }
-        then.check_memory();
-        let ranks = self.ranks_on(node);
-        let dies = format!("rank {} dies", ranks.join(","));
-        let none = |words: String| (None, None, words);
-        let (set, spare, words) = match (self.config.on_death, then.newest_set()) {
-            _ if ranks.is_empty() => none(self.what_if_idle(&then, node)),
-            (OnDeath::Stop, _) => none(format!("{dies}, and the job ends (--on-death stop)")),
-            (OnDeath::Continue, _) => {
-                none(format!("{dies}, and the others go on without it (--on-death continue)"))
-            }
-            (_, None) => none(format!("{dies}, and there is no set to go back to: the job ends")),
-            (_, Some(set)) => {
-                let spare = then.spare(&[]);
-                let words = self.what_if_back(&dies, &set, spare.as_ref());
-                (Some(set), spare, words)
-            }
-        };
-        Ok(WhatIf { node: node.clone(), ranks: ranks.iter().collect(), set, spare, words })
-    }
-
-    fn what_if_idle(&self, then: &Self, node: &NodeName) -> String {
-        let words = "it has no ranks: all ranks go on".to_owned();
-        let Some(memory) = self.memory.as_ref().filter(|memory| memory.is_host(node)) else {
-            return words;
-        };
-        let set = &memory.set;
-        if then.memory.is_none() {
-            return format!("{words}, but set {set} in memory is lost with the images that it has");
-        }
-        let of = memory.groups.iter().find(|group| hosts(group).any(|host| host == node));
-        let group = of.map(words_of).unwrap_or_default();
-        format!(
-            "{words}, but with the images that it has the group {group} of set {set} in memory \
-             bears one loss less until the next set"
-        )
-    }
-
-    /// A set to go back to is there.
-    fn what_if_back(&self, dies: &str, set: &SetId, spare: Option<&NodeName>) -> String {
-        let named = Self::named(set);
-        if self.restarts >= self.config.restarts_max {
-            let restarts = self.restarts;
-            return format!(
-                "{dies}, and the job ends after {restarts} recoveries without a new set in \
-                 between, its last set is {named}"
-            );
-        }
-        let restarts = self.config.on_death == OnDeath::Restart;
-        let back = if restarts { "start again from" } else { "go back to" };
-        match spare {
-            Some(spare) => {
-                format!("{dies}, {spare} takes its place, and all ranks {back} set {named}")
-            }
-            None if self.config.on_death == OnDeath::Shrink => {
-                format!("{dies}, and no hot spare is left: fewer ranks go on from set {named}")
-            }
-            None if !self.config.wait_for_nodes.is_zero() => {
-                format!("{dies}, and the job waits for a node to go back to set {named}")
-            }
-            None => {
-                format!("{dies}, and no hot spare is left: the job ends, its last set is {named}")
-            }
-        }
-    }
 }

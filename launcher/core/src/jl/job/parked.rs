@@ -15,7 +15,7 @@ impl Job {
         let is_new = |(rank, pid): &(&u32, &u32)| before.adopted.get(rank) != Some(pid);
         let adopted: Ranks = parked.adopted.iter().filter(is_new).map(|(rank, _)| *rank).collect();
         if !adopted.is_empty() {
-            let ranks = adopted.join(",");
+            let ranks = adopted.brief();
             self.tell(format!("node {node}: parked processes have become rank {ranks}"));
         }
         if !parked.problem.is_empty() && parked.problem != before.problem {

@@ -89,6 +89,9 @@ impl Job {
     /// The images that nodes need and lack, of one share at a time.
     pub(in crate::jl) fn missing(&self, set: &SetId, placement: &Placement) -> Placement {
         let mut missing = self.without_images(set, &self.needed(set, placement));
+        if set.is_on_disks() {
+            missing.values_mut().for_each(|ranks| *ranks = self.of_one_disk(set, ranks));
+        }
         if let Some(memory) = self.memory.as_ref().filter(|memory| memory.set == *set) {
             missing.values_mut().for_each(|ranks| *ranks = memory.of_one_share(ranks));
         }
@@ -98,6 +101,14 @@ impl Job {
     /// Whether dead ranks may be left out.
     pub(in crate::jl) fn shrinks(&self) -> bool {
         self.config.on_death == OnDeath::Shrink && !self.undivided
+    }
+
+    /// Whether fewer ranks can be started again: with the numbers of before, or by other processes,
+    /// which share a set of the store only.
+    pub(in crate::jl) fn starts_fewer(&self) -> bool {
+        let has_nodes = self.placement().keys().any(|name| self.is_good(name));
+        let has_set = self.newest_set().is_some() && self.has_left_out() || !self.sets.is_empty();
+        self.config.on_death == OnDeath::Shrink && self.keeps_images() && has_set && has_nodes
     }
 
     /// The placement of the ranks that go on, and the ranks that are left out: dead ones on living

@@ -18,6 +18,7 @@ fn protected() -> Jl {
     let sizes = [(0, 80), (1, 80)].into();
     jl.job.memory = Some(jl.job.memory_set(&SetId::of_memory(Episode(2)), &sizes).unwrap());
     jl.job.episode = Episode(2);
+    jl.job.met = true;
     jl
 }
 
@@ -49,6 +50,47 @@ fn what_a_death_would_cost_depends_on_what_the_job_does_then() {
     assert!(found.contains("the job ends after 3 recoveries without a new set"), "{found}");
 }
 
+/// A program that has refused to divide its state starts again, from a set of the store.
+#[test]
+fn what_a_shrink_would_cost_depends_on_the_program_and_on_the_sets_in_the_store() {
+    let mut jl = protected();
+    jl.job.config.on_death = OnDeath::Shrink;
+    jl.job.nodes.get_mut(&node("s")).unwrap().lost = true;
+    let found = jl.job.what_if(&node("b")).unwrap();
+    assert_eq!((found.left.as_slice(), found.ends), (&[1][..], false), "{found:?}");
+    jl.job.undivided = true;
+    let found = jl.job.what_if(&node("b")).unwrap();
+    assert!(found.ends && found.words.contains("the job ends"), "{found:?}");
+    jl.job.sets.push(SetId::of_checkpoint(Episode(1)));
+    let found = jl.job.what_if(&node("b")).unwrap();
+    assert_eq!((found.set, found.ends), (Some(SetId::of_checkpoint(Episode(1))), false));
+    assert!(found.words.contains("fewer ranks start again from set set-000001"), "{}", found.words);
+}
+
+#[test]
+fn what_a_death_would_cost_names_parked_processes() {
+    let mut jl = protected();
+    let parked = |waiting: &[u32]| ParkedProcesses {
+        wanted: 2,
+        waiting: waiting.to_vec(),
+        ..ParkedProcesses::default()
+    };
+    jl.job.nodes.get_mut(&node("s")).unwrap().parked = parked(&[70, 71]);
+    jl.job.nodes.get_mut(&node("b")).unwrap().parked = parked(&[80]);
+    let found = jl.job.what_if(&node("b")).unwrap();
+    assert_eq!((found.parked, found.adopts), (1, 1));
+    assert!(
+        found.words.ends_with(
+            "(memory); 1 of its 1 ranks go on in parked processes; 1 parked processes of b end"
+        ),
+        "{}",
+        found.words
+    );
+    let idle = jl.job.what_if(&node("s")).unwrap();
+    assert_eq!((idle.parked, idle.adopts, idle.ends), (2, 0, false));
+    assert!(idle.words.ends_with("all ranks go on; 2 parked processes of s end"), "{}", idle.words);
+}
+
 #[test]
 fn a_node_that_has_images_and_no_ranks_is_missed_too() {
     let mut jl = protected();
@@ -77,7 +119,6 @@ fn a_node_that_has_images_and_no_ranks_is_missed_too() {
 #[test]
 fn the_progress_of_a_restore_counts_the_nodes_that_fetch_images() {
     let mut jl = protected();
-    jl.job.met = true;
     feed(&mut jl, JlInput::Gone { node: node("b"), reason: "power".to_owned() });
     let open = jl.open.as_ref().unwrap();
     assert_eq!(

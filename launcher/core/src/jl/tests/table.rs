@@ -72,6 +72,7 @@ impl World {
             on_death: OnDeath::Rollback,
             restarts_max: 2,
             interval: Interval::Never,
+            disk_interval: Interval::Never,
             mtbf: MTBF,
             wait_for_nodes: Duration::ZERO,
             sets_max: 2,

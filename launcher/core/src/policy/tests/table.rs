@@ -140,7 +140,10 @@ fn done(actions: &[Action]) -> String {
             Action::Request { want: Request::Migrate { .. }, .. } => "migrate".to_owned(),
             Action::Request { want: Request::Drain { .. }, .. } => "drain".to_owned(),
             Action::Request {
-                want: Request::Checkpoint { .. } | Request::MemoryCheckpoint { .. },
+                want:
+                    Request::Checkpoint { .. }
+                    | Request::MemoryCheckpoint { .. }
+                    | Request::DiskCheckpoint { .. },
                 ..
             } => "save the job".to_owned(),
             Action::Request { want: Request::Usable { .. }, .. } => {
