@@ -65,7 +65,7 @@ async fn a_dead_rank_and_a_dead_node_of_an_mpi_program_come_back_from_memory_wit
         let set = wait_protected(&site, job, "").await?;
         let lost = site.ask(&["status", job, "--what-if", "node03"]).await?;
         let back = format!(
-            "rank 2 dies, node05 takes its place, and all ranks go back to set {set} (memory)"
+            "rank 2 dies, node05 takes its place, and all ranks start again from set {set} (memory)"
         );
         assert_eq!(lost, back);
         kill(rank_process(job, 1, &stencil.process)?, Signal::SIGKILL)?;
