@@ -416,6 +416,7 @@ fn config(
     if on_death == jl::OnDeath::Continue {
         check_continue(program, how, (policy, restore.as_ref())).map_err(Failure::bad_input)?;
     }
+    check_disks(program, how).map_err(Failure::bad_input)?;
     Ok(JlConfig {
         job: job.clone(),
         size: program.size,
@@ -464,6 +465,19 @@ fn check_continue(
         ));
     }
     Ok(())
+}
+
+/// Whether ranks may start from the disks of their nodes: hook `verify` checks images when they are
+/// written and when they are copied, not where they have stayed.
+fn check_disks(program: &Program, how: &RunOptions) -> Result<(), String> {
+    if how.disk_every == Interval::Never || !program.backend.has_verify_hook() {
+        return Ok(());
+    }
+    Err(format!(
+        "--disk-every {}: hook verify does not run before ranks start from the disk of their node: \
+         use --checkpoint-every, which copies the images and verifies them, or leave the hook out",
+        how.disk_every
+    ))
 }
 
 /// Checkpoints in memory, if they are wanted.

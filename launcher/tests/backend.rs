@@ -257,6 +257,25 @@ async fn a_failing_hook_costs_no_job() -> Result<()> {
     Ok(())
 }
 
+/// Images that stay where they are would not be verified before ranks start from them.
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoints_on_disks_are_refused_with_a_hook_that_would_not_run() -> Result<()> {
+    let site = Site::new(2).await?;
+    let hooks = site.jobs.path().join("hooks.toml");
+    let backend = hooks.display().to_string();
+    for (verify, code) in [("verify = [\"false\"]", 64), ("", 0)] {
+        let hook = "checkpoint = [\"cp\", \"/etc/hostname\", \"{image}\"]";
+        std::fs::write(&hooks, format!("[backend.command]\n{hook}\n{verify}\n"))?;
+        let arguments = ["-n", "2", "--backend", &backend, "--disk-every", "1h"];
+        let done = run(site.launch(&arguments, &["true"])).await?;
+        let words = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(code), "{words}");
+        let refused = words.contains("--disk-every 1h: hook verify does not run before");
+        assert_eq!(refused && words.contains("use --checkpoint-every"), code == 64, "{words}");
+    }
+    Ok(())
+}
+
 /// The same on a kernel that belongs to its CRIU, in a guest: so pods are tested on machines too
 /// whose own kernel is too new, or too old.
 #[test]

@@ -102,6 +102,9 @@ pub struct Jl {
     /// Of checkpoints on the disks of the nodes.
     #[serde(default)]
     disk_timer: CheckpointTimer,
+    /// Such a checkpoint was due while the job was saved in memory: it is the next.
+    #[serde(default)]
+    disks_wait: bool,
     #[serde(default)]
     remedies: Remedies,
     #[serde(default)]
@@ -172,6 +175,7 @@ impl Jl {
                 config.mtbf,
             ),
             disk_timer: CheckpointTimer::new(config.disk_interval, config.mtbf),
+            disks_wait: false,
             job: Job::new(config),
             remedies: Remedies::default(),
             hangs: HangJudge::default(),
@@ -345,6 +349,7 @@ impl Jl {
         self.checkpoint_timer.failed(now);
         self.memory_timer.failed(now);
         self.disk_timer.failed(now);
+        self.disks_wait = false;
     }
 
     /// Deadlines of the earlier JL are meaningless on this clock. The open phase gets its full time
@@ -365,6 +370,7 @@ impl Jl {
         }
         self.unheard = self.job.alive().into_iter().collect();
         self.wanted.iter_mut().for_each(|waiting| waiting.adopt(now));
+        self.release();
         self.job.publish(FromJl::Ask);
         self.tell_usable();
         if let Some(open) = &mut self.open {
@@ -410,20 +416,37 @@ impl Jl {
         }
     }
 
-    /// The job is saved by the clock. Where several levels are due, the rarer one has its turn: the
-    /// others come again sooner.
+    /// The job is saved by the clock. Where several levels are due, the store has its turn: the
+    /// others come again sooner. Memory bears the loss of nodes and goes before the disks, whose
+    /// turn is the next then.
     fn timers_tick(&mut self, now: Now) {
+        let (store, memory) = (self.checkpoint_timer.take(now), self.memory_timer.take(now));
+        let have_waited = core::mem::take(&mut self.disks_wait);
+        let disks = self.disk_timer.take(now) || have_waited;
+        if !self.saves_itself() {
+            self.disks_wait = disks && self.saves_in_memory();
+            return;
+        }
         let reason = BY_THE_CLOCK.to_owned();
-        if self.checkpoint_timer.take(now) && self.saves_itself() {
-            let want = Request::Checkpoint { reason: reason.clone() };
-            self.want(now, want, Initiator::Internal);
-        }
-        if self.disk_timer.take(now) && self.saves_itself() {
-            let want = Request::DiskCheckpoint { reason: reason.clone() };
-            self.want(now, want, Initiator::Internal);
-        }
-        if self.memory_timer.take(now) && self.saves_itself() {
-            self.want(now, Request::MemoryCheckpoint { reason }, Initiator::Internal);
+        let want = if store {
+            Request::Checkpoint { reason }
+        } else if memory && !have_waited {
+            self.disks_wait = disks;
+            Request::MemoryCheckpoint { reason }
+        } else if disks {
+            Request::DiskCheckpoint { reason }
+        } else {
+            return;
+        };
+        self.want(now, want, Initiator::Internal);
+    }
+
+    /// Repeats that no rank is being saved. Neither FTB_JL_RELEASE nor the end of an episode has an
+    /// answer, and a launcher may die before it has published them.
+    fn release(&mut self) {
+        if self.open.is_none() && self.job.agents_save() {
+            let episode = self.job.episode;
+            self.job.publish(FromJl::Release { episode });
         }
     }
 
@@ -432,6 +455,7 @@ impl Jl {
     /// It counts questions, not time: a JL that was stopped, or a host that slept, must not declare
     /// nodes lost.
     fn ask(&mut self, now: Now) {
+        self.release();
         self.job.publish(FromJl::Ask);
         let every = self.job.ask_every();
         let (mut silent, mut doubted) = (Vec::new(), Vec::new());
@@ -609,12 +633,10 @@ impl Jl {
 
     /// A checkpoint is done: what it took counts for the next ones.
     fn has_saved(&mut self, now: Now, set: &SetId, open: &Open) {
-        if set.is_on_disks() {
-            return self.disk_timer.saved(now, open.stood_still(), open.took());
-        }
         let place = SavePlace::of(set);
         let timer = match place {
             SavePlace::Memory => &mut self.memory_timer,
+            SavePlace::Disks => &mut self.disk_timer,
             SavePlace::Store => &mut self.checkpoint_timer,
         };
         self.remedies.has_saved(place, open.took());

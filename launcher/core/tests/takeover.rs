@@ -65,6 +65,31 @@ fn saves_and_moves(world: &mut World) {
     world.at(2300, migrate("node00"));
 }
 
+/// Its release and its end are published once.
+#[test]
+fn pods_join_their_bridge_after_a_checkpoint_on_disks_in_which_the_launcher_dies() {
+    let config = with(CRIU, config(4, 1, 0));
+    let run = |dies_after: Option<u64>| {
+        let mut world = World::new(3, config.clone(), Faults::default());
+        (world.work, world.dies_after) = (3000, dies_after);
+        let reason = "the test".to_owned();
+        world.at(1000, Happens::Request(Request::DiskCheckpoint { reason }));
+        world
+    };
+    let mut calm = run(None);
+    calm.run_until(900);
+    let from = calm.steps;
+    calm.run_until_closed("checkpoint");
+    assert!(calm.steps - from > 5, "{} steps", calm.steps - from);
+    for step in from..calm.steps + 3 {
+        let mut world = run(Some(step));
+        world.run_until(12_000);
+        let why = || format!("killed after step {step}: {:#?}", world.reported);
+        assert!(world.dies_after.is_none() && world.exit.is_none(), "{}", why());
+        assert!(world.cut.is_empty(), "{:?} are off their bridge: {}", world.cut, why());
+    }
+}
+
 #[test]
 fn a_launcher_that_dies_at_any_step_is_replaced() {
     let config = with(Manner::default(), config(2, 2, 1));

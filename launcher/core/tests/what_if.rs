@@ -6,9 +6,11 @@
 mod sim;
 
 use core::time::Duration;
-use ftb_launcher_core::jl::{Interval, JlConfig, MemoryConfig, OnDeath, Request, WhatIf};
+use ftb_launcher_core::jl::{
+    Interval, JlConfig, JlInput, Job, MemoryConfig, OnDeath, Request, Unusable, WhatIf,
+};
 use ftb_launcher_core::memory::Scheme;
-use ftb_launcher_core::names::{NodeName, Ranks};
+use ftb_launcher_core::names::{NodeName, Ranks, SetId};
 use sim::happens::{Faults, Happens};
 use sim::world::{World, node};
 use sim::{CRIU, checkpoint, config, migrate, range, with};
@@ -40,12 +42,35 @@ fn job(seed: u64) -> World {
         (bit(10), 6000, migrate("node01")),
         (bit(11), 8000, Happens::Gone(node("node03"))),
         (bit(12), 12_000, saved_on_disks()),
+        (bit(13), 7000, unusable("node02")),
+        (bit(14), 1000, unusable("spare00")),
     ] {
         if is_there {
             world.at(after, what);
         }
     }
     world
+}
+
+fn unusable(name: &str) -> Happens {
+    let why = Unusable { why: "fan failed".to_owned(), lasts: false };
+    Happens::ToJl(Box::new(JlInput::Unusable { node: node(name), why }))
+}
+
+/// The sets in memory and on disks.
+fn levels(job: &Job) -> [Option<SetId>; 2] {
+    [job.memory.as_ref().map(|memory| memory.set.clone()), job.disk_set().cloned()]
+}
+
+/// The sets that are lost with a node without ranks are those that were said.
+fn check_levels(found: &WhatIf, before: &[Option<SetId>; 2], after: &[Option<SetId>; 2]) {
+    for (before, after) in before.iter().zip(after) {
+        let Some(set) = before else { continue };
+        assert!(after.as_ref().is_none_or(|after| after == set), "a newer one: {after:?}");
+        let place = if set.is_in_memory() { " in memory" } else { "" };
+        let said = found.words.contains(&format!("but set {set}{place} is lost with the images"));
+        assert_eq!(said, after.is_none(), "{found:?}");
+    }
 }
 
 fn saved_on_disks() -> Happens {
@@ -133,11 +158,16 @@ fn a_lost_node_costs_what_was_said_before() {
             continue;
         }
         let before = (world.reported.len(), count);
+        let (had, faults) = (levels(job), job.nodes.values().any(|row| row.unusable.is_some()));
         world.at(0, Happens::Gone(victim));
         world.run_until(world.now_ms + 1);
+        let has = levels(world.jl.as_ref().unwrap().job());
         let goes_on = becomes_quiet(&mut world);
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             check(&world, &found, before, goes_on);
+            if found.ranks.is_empty() {
+                check_levels(&found, &had, &has);
+            }
         }));
         assert!(checked.is_ok(), "FTB_SEED={seed}");
         let level = |set: &str| found.set.as_ref().is_some_and(|of| of.as_str().starts_with(set));
@@ -151,6 +181,9 @@ fn a_lost_node_costs_what_was_said_before() {
             ("fewer ranks in place", !found.left.is_empty()),
             ("fewer ranks again", found.set.is_some() && found.spare.is_none()),
             ("idle", found.ranks.is_empty()),
+            ("its memory", found.ranks.is_empty() && had[0] != has[0]),
+            ("its disk", found.ranks.is_empty() && had[1] != has[1]),
+            ("an unusable node", faults && found.spare.is_some()),
         ] {
             *seen.entry(what).or_default() += u32::from(is_so);
         }

@@ -168,6 +168,11 @@ impl Choice {
         }
     }
 
+    /// Whether a hook of the user checks images.
+    pub fn has_verify_hook(&self) -> bool {
+        matches!(self, Self::Command(command) if command.has_verify())
+    }
+
     /// The settings of pods, if the ranks run in one.
     pub fn pods(&self) -> Option<&Criu> {
         match self {

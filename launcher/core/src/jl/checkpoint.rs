@@ -144,7 +144,7 @@ impl Checkpoint {
     fn saved(&mut self, job: &mut Job, episode: Episode) -> Transition {
         self.storing = true;
         if self.set.is_on_disks() {
-            // The end of the episode says it too.
+            // The end of the episode says it too, and FTB_JL_RELEASE is repeated after it.
             Self::release(job, episode).into_iter().for_each(|release| job.publish(release));
             return self.kept(job);
         }
@@ -173,6 +173,7 @@ impl Checkpoint {
         job.keep_members(set);
         job.set_sizes.insert(set.clone(), job.config.size);
         (job.restarts, job.loop_misses) = (0, 0);
+        job.drop_again(set);
         job.hold(set, &job.placement());
         Transition::done(format!("set {set} is on the nodes' disks: {ranks} ranks, {bytes} bytes"))
     }
@@ -185,7 +186,7 @@ impl Checkpoint {
         (job.restarts, job.loop_misses) = (0, 0);
         if let Some(MemorySet { set, .. }) = job.memory.replace(memory) {
             job.set_sizes.remove(&set);
-            job.drop_from_memory(set);
+            job.drop_from_nodes(set);
         }
         let (set, ranks) = (&self.set, job.count());
         Transition::done(format!(

@@ -164,7 +164,8 @@ pub struct Job {
     /// The set in the memory of the nodes that every group has protected.
     #[serde(default)]
     pub memory: Option<MemorySet>,
-    /// The last sets in memory that were dropped. A node that missed it holds one still.
+    /// The last sets in memory and on disks that were dropped. A node that missed it holds one
+    /// still.
     #[serde(default)]
     pub(super) dropped: VecDeque<SetId>,
     /// The last set, as the nodes have it.
@@ -284,6 +285,7 @@ impl Job {
         if set.is_on_disks() {
             self.set_sizes.remove(&set);
             self.set_members.remove(&set);
+            return self.drop_from_nodes(set);
         }
         let episode = self.episode;
         self.publish(FromJl::Drop { episode, set });

@@ -105,11 +105,11 @@ impl Jl {
             _ => return,
         };
         let (episode, set) = (open.episode, served.clone());
-        if !set.is_in_memory() {
+        if !set.is_on_nodes() {
             return self.job.publish(FromJl::Drop { episode, set });
         }
-        self.job.drop_again();
-        self.job.drop_from_memory(set);
+        self.job.drop_again(&set);
+        self.job.drop_from_nodes(set);
     }
 
     pub(super) fn first_set_ns(&self) -> u64 {

@@ -17,17 +17,24 @@ pub(super) enum SavePlace {
     Store,
     /// The memory of its nodes: the other nodes of each group bear the loss of one.
     Memory,
+    /// The disks of its nodes, which bear no loss of a node: never a remedy.
+    Disks,
 }
 
 impl SavePlace {
     pub(super) fn of(set: &SetId) -> Self {
-        if set.is_in_memory() { Self::Memory } else { Self::Store }
+        match set.is_in_memory() {
+            true => Self::Memory,
+            false if set.is_on_disks() => Self::Disks,
+            false => Self::Store,
+        }
     }
 
     fn words(self) -> &'static str {
         match self {
             Self::Store => "saved",
             Self::Memory => "saved in memory",
+            Self::Disks => "saved on the disks of its nodes",
         }
     }
 }
@@ -80,6 +87,9 @@ pub(super) struct Remedies {
     /// Checkpoints in memory, until they were protected.
     #[serde(default)]
     in_memory_ms: VecDeque<u64>,
+    /// Checkpoints on the disks of the nodes.
+    #[serde(default)]
+    on_disks_ms: VecDeque<u64>,
 }
 
 /// The duration that 95 % of the measured ones do not exceed.
@@ -115,6 +125,7 @@ impl Remedies {
         let all = match place {
             SavePlace::Store => &mut self.checkpoints_ms,
             SavePlace::Memory => &mut self.in_memory_ms,
+            SavePlace::Disks => &mut self.on_disks_ms,
         };
         add(all, took);
     }
@@ -160,6 +171,7 @@ impl Remedies {
         let saving = match place {
             SavePlace::Store => p95(&self.checkpoints_ms),
             SavePlace::Memory => p95(&self.in_memory_ms),
+            SavePlace::Disks => p95(&self.on_disks_ms),
         };
         let moving = self.moving(of).filter(|_| of.moves).map(|(moving, _)| moving);
         let Some((saving, moving)) = saving.zip(moving) else { return false };

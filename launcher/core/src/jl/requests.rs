@@ -237,6 +237,16 @@ impl Jl {
         !busy && !self.ends() && !self.is_unsaved() && self.refusal().is_none()
     }
 
+    /// Whether the job is being saved in the memory of its nodes, or is about to.
+    pub(super) fn saves_in_memory(&self) -> bool {
+        let waits = |w: &QueuedRequest| matches!(w.want, Request::MemoryCheckpoint { .. });
+        let saving = |open: &Open| match &open.workflow {
+            Workflow::Checkpoint(checkpoint) => checkpoint.set().is_in_memory(),
+            _ => false,
+        };
+        self.wanted.iter().any(waits) || self.open.as_ref().is_some_and(saving)
+    }
+
     fn check(&self, want: &Request) -> Result<(), String> {
         if self.wanted.len() >= WANTED_MAX {
             return Err(format!("{WANTED_MAX} requests are queued already"));
@@ -433,6 +443,7 @@ impl Jl {
         match place {
             SavePlace::Store => self.save_job(now, None, by, why),
             SavePlace::Memory => self.save_in_memory(now, by, why),
+            SavePlace::Disks => self.save_on_disks(now, by, why),
         }
     }
 

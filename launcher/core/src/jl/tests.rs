@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod arrivals;
+mod disks;
 mod drill;
 mod hangs;
 mod looping;

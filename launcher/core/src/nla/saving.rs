@@ -359,18 +359,20 @@ impl Nla {
         }
     }
 
-    /// FTB_JL_RELEASE, or the episode is over.
+    /// FTB_JL_RELEASE, or the episode is over: with it all before it. A repeated one changes
+    /// nothing.
     pub(super) fn on_release(&mut self, episode: Episode, out: &mut Vec<NlaOutput>) {
         let is_loop = self.config.manner.saver == Saver::Loop;
-        let known = self.saving.as_ref().filter(|saving| saving.episode == episode);
+        let known = self.saving.as_ref().filter(|saving| saving.episode <= episode);
         let busy =
             known.is_some_and(|s| matches!(s.stage, SavingStage::Preparing | SavingStage::Saving));
         if !busy {
             self.disarm(episode, out);
         }
-        let Some(saving) = self.saving.as_mut().filter(|saving| saving.episode == episode) else {
+        let Some(saving) = self.saving.as_mut().filter(|saving| saving.episode <= episode) else {
             return;
         };
+        let episode = saving.episode;
         match saving.stage {
             // Ranks may never come to their next `ftb_loop`, or to that of the checkpoint.
             SavingStage::Preparing | SavingStage::Saving if is_loop => {

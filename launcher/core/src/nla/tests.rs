@@ -426,6 +426,34 @@ fn a_save_that_is_cancelled_is_cancelled_on_its_way_to_the_loop_id() {
     }
 }
 
+/// The launcher repeats it while nothing is open.
+#[test]
+fn saved_ranks_are_released_once_also_by_the_number_of_a_later_episode() {
+    for later in [2, 5] {
+        let mut nla = of_pods();
+        feed(&mut nla, at(1), launch(1, &[0, 1]));
+        prepare(&mut nla, 2);
+        let (episode, mut out) = (Episode(2), Vec::new());
+        nla.handle(at(3), NlaInput::Prepared { episode, result: Ok(()) }, &mut out);
+        checkpoint(&mut nla, 2, None);
+        let result = Ok(vec![(0, 10), (1, 10)]);
+        nla.handle(at(5), NlaInput::Saved { episode, result }, &mut out);
+        let mut release =
+            |number| feed(&mut nla, at(6), FromJl::Release { episode: Episode(number) });
+        assert_eq!(release(1), [], "of an earlier one");
+        assert_eq!(release(later), [NlaOutput::Release { episode }]);
+        assert_eq!(release(later), [], "repeated");
+        assert_eq!(release(later + 1), [], "repeated");
+        // The next checkpoint is not undone by what comes late.
+        prepare(&mut nla, 7);
+        let (episode, result) = (Episode(7), Ok(()));
+        nla.handle(at(7), NlaInput::Prepared { episode, result }, &mut out);
+        let late = feed(&mut nla, at(8), FromJl::Release { episode: Episode(6) });
+        assert_eq!(late, []);
+        assert_eq!(checkpoint(&mut nla, 7, None), [None]);
+    }
+}
+
 /// Ranks die with their launch agent, but the condition of a hung one is known to the backplane.
 #[test]
 fn conditions_of_dead_launch_agents_are_ended_and_those_of_live_ones_stay() {

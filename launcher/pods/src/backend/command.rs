@@ -46,6 +46,10 @@ impl Command {
         ]
     }
 
+    pub(super) fn has_verify(&self) -> bool {
+        !self.verify.is_empty()
+    }
+
     /// Rejects settings that can never work.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.checkpoint.is_empty() {

@@ -11,7 +11,8 @@ use crate::message::{FromJl, Placement};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use std::collections::BTreeMap;
 
-/// Most dropped sets in memory that nodes hear of again; the oldest is forgotten.
+/// Most dropped sets of memory, and as many of disks, that nodes hear of again; the oldest is
+/// forgotten.
 const DROPPED_MAX: usize = 4;
 
 impl Job {
@@ -121,27 +122,31 @@ impl Job {
     pub(in crate::jl) fn drop_memory(&mut self, words: &str) {
         let Some(MemorySet { set, .. }) = self.memory.take() else { return };
         self.set_sizes.remove(&set);
-        self.drop_from_memory(set);
+        self.drop_from_nodes(set);
         self.tell(words);
         self.out.push(JlOutput::Save);
     }
 
-    /// Has the nodes free a set in memory.
-    pub(in crate::jl) fn drop_from_memory(&mut self, set: SetId) {
+    /// Has the nodes free a set in memory or on their disks.
+    pub(in crate::jl) fn drop_from_nodes(&mut self, set: SetId) {
         let episode = self.episode;
         self.publish(FromJl::Drop { episode, set: set.clone() });
         self.dropped.retain(|other| *other != set);
-        if self.dropped.len() >= DROPPED_MAX {
-            self.dropped.pop_front();
+        let is_alike = |other: &&SetId| other.is_on_disks() == set.is_on_disks();
+        if self.dropped.iter().filter(is_alike).count() >= DROPPED_MAX
+            && let Some(oldest) = self.dropped.iter().position(|other| is_alike(&other))
+        {
+            self.dropped.remove(oldest);
         }
         self.dropped.push_back(set);
     }
 
-    /// No set in memory was made. FTB_JL_DROP has no answer: a node that missed one may have no
-    /// room for a further set, and must hear it again.
-    pub(in crate::jl) fn drop_again(&mut self) {
+    /// FTB_JL_DROP has no answer. A node that missed one keeps the images: in memory it may have no
+    /// room for a further set, on a disk they would stay. It must hear it again.
+    pub(in crate::jl) fn drop_again(&mut self, of: &SetId) {
         let episode = self.episode;
-        for set in self.dropped.clone() {
+        let is_alike = |other: &&SetId| other.is_on_disks() == of.is_on_disks();
+        for set in self.dropped.iter().filter(is_alike).cloned().collect::<Vec<_>>() {
             self.publish(FromJl::Drop { episode, set });
         }
     }

@@ -181,7 +181,12 @@ impl Job {
             );
             return Aftermath { set: Some(set), left, ..Aftermath::goes_on(words) };
         }
-        if self.replan(NodeFaults::Avoid).is_ok() {
+        // A program that has refused to divide its state still goes back in place with a spare.
+        let faults = match self.goes_back_in_place(&set) && !self.shrinks() {
+            true => NodeFaults::Ignore,
+            false => NodeFaults::Avoid,
+        };
+        if self.replan(faults).is_ok() {
             return self.aftermath_of_set(set, ranks);
         }
         // Other processes share a set of the store only.
