@@ -233,9 +233,9 @@ impl Import {
     }
 
     /// The events that state again what imported alarms have set and no later alarm has cleared: of
-    /// the conditions that `known`, the table, does not have. It loses them when all agents end, and
-    /// takes no word of a former CA for them. `alarms` are in their order, each with whether it was
-    /// imported: what another one says is published when it is.
+    /// the conditions that `known`, the table, does not have. It loses them when all agents end,
+    /// and takes no word of a former CA for them. `alarms` are in their order, each with whether it
+    /// was imported: what another one says is published when it is.
     pub fn lost<'a>(
         &self,
         alarms: impl IntoIterator<Item = (Alarm<'a>, bool)>,
