@@ -279,5 +279,7 @@ async fn a_server_that_is_away_for_a_minute_is_a_condition_until_it_is_back() {
     let ended =
         site.wait("its end", async || Ok(unreachable(&client).await.is_none().then_some(())));
     ended.await.unwrap();
+    let is_well = async || Ok(site.state(0).problem.is_none().then_some(()));
+    site.wait("the state", is_well).await.unwrap();
     assert!(status.status().unwrap().success());
 }
