@@ -8,13 +8,18 @@
 
 use crate::act::{PAGE_FAILED, Row, SPACE};
 use ftb_client::{Subject, Truth};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A request that was given up is stated for this time at least, also if another one is taken.
+const GIVEN_UP_FOR_NS: u64 = 60 * 1_000_000_000;
 
 /// What a request has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PageNews {
-    /// For a minute no server has taken it, or it was given up: why.
-    Failing(String),
+    /// For a minute no server has taken it; it is repeated: why.
+    Late(String),
+    /// It was given up: why.
+    GivenUp(String),
     /// A server has taken it.
     Taken,
 }
@@ -30,13 +35,34 @@ pub struct PageNotice {
     pub text: String,
 }
 
+/// The requests of a rule that fail.
+#[derive(Debug, Default)]
+struct FailingRule {
+    /// Orders whose requests are late.
+    late: BTreeSet<u64>,
+    /// When a request was given up for the last time, in Unix nanoseconds.
+    given_up_ns: Option<u64>,
+    /// Since then a request was taken.
+    is_taken: bool,
+    /// It is stated. A row alone does not say so: it may be older than what was published last.
+    is_stated: bool,
+}
+
+impl FailingRule {
+    /// Whether no page is missing any more.
+    fn is_over(&self, now_ns: u64) -> bool {
+        let is_seen = self.given_up_ns.is_none_or(|at| now_ns.abs_diff(at) >= GIVEN_UP_FOR_NS);
+        self.is_taken && self.late.is_empty() && is_seen
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Pages {
     /// The host of this ftb-act.
     host: String,
-    /// Of these rules it is stated that their requests fail.
-    failing: BTreeSet<String>,
+    /// The rules of which it may be stated that their requests fail.
+    failing: BTreeMap<String, FailingRule>,
 }
 
 impl Pages {
@@ -48,7 +74,7 @@ impl Pages {
         rows: impl IntoIterator<Item = &'a Row>,
         rules: &BTreeSet<&str>,
     ) -> (Self, Vec<PageNotice>) {
-        let mut pages = Self { host: host.to_owned(), failing: BTreeSet::new() };
+        let mut pages = Self { host: host.to_owned(), failing: BTreeMap::new() };
         let mut notices = Vec::new();
         for row in rows.into_iter().filter(|row| row.truth != Truth::False) {
             let Some(rule) = pages.rule_of(&row.subject, &row.space) else { continue };
@@ -59,7 +85,8 @@ impl Pages {
                 false => "the rule has no requests any more".to_owned(),
             };
             if is_failing {
-                pages.failing.insert(rule.clone());
+                let stated = FailingRule { is_stated: true, ..FailingRule::default() };
+                pages.failing.insert(rule.clone(), stated);
             }
             notices.push(PageNotice { rule, is_failing, text });
         }
@@ -74,25 +101,65 @@ impl Pages {
         is_own.then(|| subject.component().to_owned())
     }
 
-    /// The table has a new statement. A person may end it by hand.
+    /// The table has a new statement: a person may end it by hand. It may also be an older one of
+    /// this ftb-act, which comes when the next is published. So no row alone ends what is known of
+    /// requests, and after each the next failure is stated, perhaps twice.
     pub fn on_row(&mut self, subject: &Subject, truth: Truth, space: &str) {
         let Some(rule) = self.rule_of(subject, space) else { return };
-        if truth == Truth::False {
-            self.failing.remove(&rule);
+        match truth {
+            // The next request that is taken ends it.
+            Truth::True => drop(self.failing.entry(rule).or_default()),
+            Truth::False => {
+                let Some(known) = self.failing.get_mut(&rule) else { return };
+                known.is_stated = false;
+                if known.late.is_empty() && known.given_up_ns.is_none() {
+                    self.failing.remove(&rule);
+                }
+            }
+            Truth::Unknown => {}
         }
     }
 
-    /// What is stated about the requests of a rule, if that changes.
-    pub fn on_news(&mut self, rule: &str, news: PageNews) -> Option<PageNotice> {
-        let (is_failing, text) = match news {
-            PageNews::Failing(why) => (true, why),
-            PageNews::Taken => (false, "a request was taken".to_owned()),
+    /// What is stated about the requests of a rule, if that changes with the request of an order.
+    pub fn on_news(
+        &mut self,
+        now_ns: u64,
+        (rule, order): (&str, u64),
+        news: PageNews,
+    ) -> Option<PageNotice> {
+        let why = match news {
+            PageNews::Late(why) => {
+                self.failing.entry(rule.to_owned()).or_default().late.insert(order);
+                why
+            }
+            PageNews::GivenUp(why) => {
+                let known = self.failing.entry(rule.to_owned()).or_default();
+                known.late.remove(&order);
+                (known.given_up_ns, known.is_taken) = (Some(now_ns), false);
+                why
+            }
+            PageNews::Taken => {
+                let known = self.failing.get_mut(rule)?;
+                known.late.remove(&order);
+                known.is_taken = true;
+                return self.end(now_ns, rule);
+            }
         };
-        let is_new = match is_failing {
-            true => self.failing.insert(rule.to_owned()),
-            false => self.failing.remove(rule),
-        };
-        is_new.then(|| PageNotice { rule: rule.to_owned(), is_failing, text })
+        let known = self.failing.get_mut(rule)?;
+        let is_new = !core::mem::replace(&mut known.is_stated, true);
+        is_new.then(|| PageNotice { rule: rule.to_owned(), is_failing: true, text: why })
+    }
+
+    /// Time has passed: what ends of what was given up.
+    pub fn on_tick(&mut self, now_ns: u64) -> Vec<PageNotice> {
+        let rules: Vec<String> = self.failing.keys().cloned().collect();
+        rules.iter().filter_map(|rule| self.end(now_ns, rule)).collect()
+    }
+
+    fn end(&mut self, now_ns: u64, rule: &str) -> Option<PageNotice> {
+        self.failing.get(rule)?.is_over(now_ns).then_some(())?;
+        let (rule, _) = self.failing.remove_entry(rule)?;
+        Some(PageNotice { rule, is_failing: false, text: "a request was taken".to_owned() })
     }
 }
 
@@ -118,23 +185,87 @@ mod tests {
         PageNotice { rule: rule.to_owned(), is_failing, text: text.to_owned() }
     }
 
-    #[test]
-    fn a_page_that_no_server_takes_is_stated_once_until_one_is_taken() {
-        let (mut pages, former) = Pages::new("Node1", [], &BTreeSet::from(["pager"]));
+    /// A moment, in nanoseconds.
+    const NOW: u64 = 1_000 * GIVEN_UP_FOR_NS;
+
+    fn late() -> PageNews {
+        PageNews::Late("pager: status 503".to_owned())
+    }
+
+    fn given_up() -> PageNews {
+        PageNews::GivenUp("pager: status 503".to_owned())
+    }
+
+    fn started() -> Pages {
+        let (pages, former) = Pages::new("Node1", [], &BTreeSet::from(["pager"]));
         assert_eq!(former, []);
-        let failing = || PageNews::Failing("pager: status 503".to_owned());
-        assert_eq!(pages.on_news("pager", PageNews::Taken), None);
-        let stated = Some(notice("pager", true, "pager: status 503"));
-        assert_eq!(pages.on_news("pager", failing()), stated);
-        assert_eq!(pages.on_news("pager", failing()), None);
-        let ended = Some(notice("pager", false, "a request was taken"));
-        assert_eq!(pages.on_news("pager", PageNews::Taken), ended);
+        pages
+    }
+
+    fn stated() -> Option<PageNotice> {
+        Some(notice("pager", true, "pager: status 503"))
+    }
+
+    fn ended() -> Option<PageNotice> {
+        Some(notice("pager", false, "a request was taken"))
+    }
+
+    #[test]
+    fn a_page_that_no_server_takes_is_stated_once_until_it_is_taken() {
+        let mut pages = started();
+        let mut news = |order, news| pages.on_news(NOW, ("pager", order), news);
+        assert_eq!(news(1, PageNews::Taken), None);
+        assert_eq!(news(2, late()), stated());
+        assert_eq!(news(3, late()), None);
+        assert_eq!(news(4, PageNews::Taken), None, "two others wait");
+        assert_eq!(news(2, PageNews::Taken), None, "one other waits");
+        assert_eq!(news(3, PageNews::Taken), ended());
         // A person may end it; the next failure is another one.
-        assert_eq!(pages.on_news("pager", failing()), stated);
-        pages.on_row(&Subject::new("node2", "pager", PAGE_FAILED), Truth::False, SPACE);
-        assert_eq!(pages.on_news("pager", failing()), None, "that was of another ftb-act");
-        pages.on_row(&Subject::new("node1", "pager", PAGE_FAILED), Truth::False, SPACE);
-        assert_eq!(pages.on_news("pager", failing()), stated);
+        assert_eq!(news(5, late()), stated());
+        let by_hand = |host| Subject::new(host, "pager", PAGE_FAILED);
+        pages.on_row(&by_hand("node2"), Truth::False, SPACE);
+        let mut news = |order, news| pages.on_news(NOW, ("pager", order), news);
+        assert_eq!(news(6, late()), None, "that was of another ftb-act");
+        pages.on_row(&by_hand("node1"), Truth::False, SPACE);
+        assert_eq!(pages.on_news(NOW, ("pager", 7), late()), stated());
+    }
+
+    #[test]
+    fn a_page_that_was_given_up_is_stated_for_a_minute_and_until_another_is_taken() {
+        let mut pages = started();
+        assert_eq!(pages.on_news(NOW, ("pager", 1), late()), stated());
+        assert_eq!(pages.on_news(NOW, ("pager", 1), given_up()), None);
+        assert_eq!(pages.on_tick(NOW + 2 * GIVEN_UP_FOR_NS), [], "none was taken");
+        assert_eq!(pages.on_news(NOW + 1, ("pager", 2), PageNews::Taken), None);
+        assert_eq!(pages.on_tick(NOW + GIVEN_UP_FOR_NS - 1), []);
+        assert_eq!(pages.on_tick(NOW + GIVEN_UP_FOR_NS).pop(), ended());
+        assert_eq!(pages.on_news(NOW, ("pager", 3), given_up()), stated(), "it was never late");
+        let later = NOW + GIVEN_UP_FOR_NS;
+        assert_eq!(pages.on_news(later, ("pager", 4), PageNews::Taken), ended());
+    }
+
+    /// The table repeats what is published, and may do so when the next is published.
+    #[test]
+    fn an_echo_of_its_own_statements_hides_no_later_one() {
+        let row = |pages: &mut Pages, truth| {
+            pages.on_row(&Subject::new("node1", "pager", PAGE_FAILED), truth, SPACE);
+        };
+        let mut pages = started();
+        assert_eq!(pages.on_news(NOW, ("pager", 1), PageNews::Taken), None);
+        assert_eq!(pages.on_news(NOW, ("pager", 2), late()), stated());
+        row(&mut pages, Truth::False);
+        row(&mut pages, Truth::True);
+        assert_eq!(pages.on_news(NOW, ("pager", 2), PageNews::Taken), ended());
+        // Its end is published between the echoes.
+        assert_eq!(pages.on_news(NOW, ("pager", 3), late()), stated());
+        row(&mut pages, Truth::False);
+        assert_eq!(pages.on_news(NOW, ("pager", 3), PageNews::Taken), ended());
+        row(&mut pages, Truth::True);
+        // The echo of a former failure does not stand for the next one.
+        assert_eq!(pages.on_news(NOW, ("pager", 4), late()), stated());
+        row(&mut pages, Truth::False);
+        row(&mut pages, Truth::True);
+        assert_eq!(pages.on_news(NOW, ("pager", 4), PageNews::Taken), ended());
     }
 
     #[test]
@@ -148,6 +279,6 @@ mod tests {
         let (mut pages, former) = Pages::new("node1", &rows, &BTreeSet::from(["pager", "well"]));
         let ended = notice("gone", false, "the rule has no requests any more");
         assert_eq!(former, [notice("pager", true, "pager: status 503"), ended]);
-        assert!(pages.on_news("pager", PageNews::Taken).is_some());
+        assert_eq!(pages.on_news(NOW, ("pager", 1), PageNews::Taken), self::ended());
     }
 }

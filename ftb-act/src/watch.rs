@@ -146,9 +146,9 @@ struct Shell {
     pages: Pages,
     /// Rules that send some.
     posting: BTreeSet<String>,
-    /// What becomes of them, with their rules.
-    news: mpsc::Sender<(String, PageNews)>,
-    of_pages: mpsc::Receiver<(String, PageNews)>,
+    /// What becomes of them, with their rules and orders.
+    news: mpsc::Sender<(String, u64, PageNews)>,
+    of_pages: mpsc::Receiver<(String, u64, PageNews)>,
 }
 
 impl Shell {
@@ -173,6 +173,9 @@ impl Shell {
         daemon::notify_ready("watching conditions");
         loop {
             let Some(input) = self.next().await else { return };
+            for notice in self.pages.on_tick(now_ns()) {
+                self.state_pages(&notice);
+            }
             let mut turn = self.take(input);
             for _ in 1..TOGETHER_MAX {
                 let Ok(input) = self.changes.try_recv() else { break };
@@ -231,8 +234,8 @@ impl Shell {
             () = sleep(wait) => Some(Input::Tick),
             Some(ended) = self.actions.join_next() => Some(input_of(ended)),
             Some(ended) = self.programs.join_next() => Some(input_of(ended)),
-            Some((rule, news)) = self.of_pages.recv() => {
-                if let Some(notice) = self.pages.on_news(&rule, news) {
+            Some((rule, order, news)) = self.of_pages.recv() => {
+                if let Some(notice) = self.pages.on_news(now_ns(), (&rule, order), news) {
                     if notice.is_failing {
                         tracing::error!(rule, "no web server takes its requests: {}", notice.text);
                     }
@@ -260,8 +263,8 @@ impl Shell {
                     let news = self.news.clone();
                     self.actions.spawn(async move {
                         if work.order.kind == Kind::Webhook {
-                            let why = PageNews::Failing(TOO_LATE.to_owned());
-                            let _ = news.send((work.order.rule, why)).await;
+                            let why = PageNews::GivenUp(TOO_LATE.to_owned());
+                            let _ = news.send((work.order.rule, work.order.id, why)).await;
                         }
                         let text = TOO_LATE.to_owned();
                         Input::Ended { id: work.order.id, is_done: false, text }
@@ -290,17 +293,17 @@ impl Shell {
                 let (poster, news) = (self.poster.clone(), self.news.clone());
                 self.actions.spawn(async move {
                     let body = publish::json_of(&work);
-                    let rule = &work.order.rule;
-                    // Where there is no room, others wait that say the same.
-                    let late = |why| drop(news.try_send((rule.clone(), PageNews::Failing(why))));
+                    let (rule, id) = (&work.order.rule, work.order.id);
+                    // Where there is no room, it is not late, but it may be given up.
+                    let late = |why| drop(news.try_send((rule.clone(), id, PageNews::Late(why))));
                     let post = poster.post(&url, &work.key, &body, time_limit, late);
                     let (is_done, text) = post.await;
                     let said = match is_done {
                         true => PageNews::Taken,
-                        false => PageNews::Failing(text.clone()),
+                        false => PageNews::GivenUp(text.clone()),
                     };
-                    let _ = news.send((rule.clone(), said)).await;
-                    Input::Ended { id: work.order.id, is_done, text }
+                    let _ = news.send((rule.clone(), id, said)).await;
+                    Input::Ended { id, is_done, text }
                 });
             }
             Output::Publish { id, notice } => {

@@ -232,29 +232,29 @@ impl Import {
         }
     }
 
-    /// The events that state again what alarms have set and none has cleared, in the order of the
-    /// alarms: of the conditions that `known`, the table, does not have. It loses them when all
-    /// agents end, and takes no word of a former CA for them.
+    /// The events that state again what imported alarms have set and no later alarm has cleared: of
+    /// the conditions that `known`, the table, does not have. It loses them when all agents end,
+    /// and takes no word of a former CA for them. `alarms` are in their order, each with whether it
+    /// was imported: what another one says is published when it is.
     pub fn lost<'a>(
         &self,
-        alarms: impl IntoIterator<Item = Alarm<'a>>,
+        alarms: impl IntoIterator<Item = (Alarm<'a>, bool)>,
         known: &BTreeSet<Subject>,
     ) -> Vec<Event> {
-        let mut last: BTreeMap<Subject, Event> = BTreeMap::new();
-        for alarm in alarms {
+        let mut last: BTreeMap<Subject, Option<Event>> = BTreeMap::new();
+        for (alarm, is_imported) in alarms {
             // Those that no rule can read were counted when they came.
             for event in self.events(alarm).unwrap_or_default() {
                 let Some(condition) = &event.condition else { continue };
                 let (host, key) = (&condition.host, condition.key.as_str());
-                last.insert(Subject::new(host, &condition.component, key), event);
+                let subject = Subject::new(host, &condition.component, key);
+                if !known.contains(&subject) {
+                    let is_set = condition.truth == Truth::True;
+                    last.insert(subject, (is_set && is_imported).then_some(event));
+                }
             }
         }
-        let is_set = |event: &Event| {
-            event.condition.as_ref().is_some_and(|condition| condition.truth == Truth::True)
-        };
-        let lost =
-            last.into_iter().filter(|(subject, event)| is_set(event) && !known.contains(subject));
-        lost.map(|(_, event)| event).collect()
+        last.into_values().flatten().collect()
     }
 
     fn events(&self, alarm: Alarm<'_>) -> Result<Vec<Event>, String> {
@@ -266,7 +266,7 @@ impl Import {
         let hosts = self.racks.get(rack).ok_or_else(|| format!("there is no rack {rack:?}"))?;
         let text = core::str::from_utf8(alarm.payload).map_err(|_| "it is no UTF-8 text")?;
         let time = time_of(text, alarm.time_ns);
-        let event = |host: &String| rule.event(alarm.id, (rack, host, component), text, &time);
+        let event = |host: &String| rule.event(alarm, (rack, host, component), text, &time);
         let events: Vec<Event> =
             hosts.iter().map(event).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         for event in &events {
@@ -280,7 +280,7 @@ impl Import {
 impl Rule {
     fn event(
         &self,
-        id: &str,
+        alarm: Alarm<'_>,
         (rack, host, component): (&str, &str, &str),
         text: &str,
         time: &str,
@@ -290,13 +290,16 @@ impl Rule {
             .tag("node", host)
             .tag("rack", rack)
             .tag("alarm_time", time)
-            .tag(ALARM, id)
+            .tag(ALARM, alarm.id)
             .payload(ftb_core::text::cut(text, PAYLOAD_BYTES_MAX).to_owned())
             .build();
         event.condition = self.key.as_ref().map(|key| Condition {
             host: host.to_owned(),
             component: component.to_owned(),
             action: self.action,
+            // The same when it is stated again: people have answered it by its onset. An end counts
+            // from its event on: it must not be older than what it ends.
+            onset_ns: if self.truth == Truth::True { alarm.time_ns } else { 0 },
             // A leak goes on when the bridge ends.
             is_kept: true,
             ..Condition::new(key.as_str(), self.truth)

@@ -24,6 +24,6 @@ held_back() {
     journalctl -u "$1" --no-pager | grep 'is not restarted.*no_key' >/dev/null ||
         fail "the journal of $1 does not say it: $(journalctl -u "$1" -n 5 --no-pager)"
     ftbctl doctor >/tmp/doctor 2>&1 || true
-    grep -A1 "$1 runs an older program" /tmp/doctor | grep "systemctl restart $1" >/dev/null ||
+    grep -A1 "$1 runs another program" /tmp/doctor | grep "systemctl restart $1" >/dev/null ||
         fail "ftbctl doctor does not find it: $(cat /tmp/doctor)"
 }

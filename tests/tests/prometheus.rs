@@ -196,6 +196,21 @@ tests:
           - {labels: '{alertname="FtbConditionHolds"}', value: 1}
           - {labels: '{alertname="FtbConditionNew"}', value: 1}
       - {eval_time: 15m, expr: FIRING, exp_samples: *holds}
+  # Another one 45 s after the end of the last: for Alertmanager FtbConditionHolds never ended.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x160'}
+      - series: 'ftb_conditions{job="ftb", instance="n1", severity="error"}'
+        values: '0x20 1x60 0x2 1x80'
+    promql_expr_test:
+      - {eval_time: 6m, expr: FIRING, exp_samples: *holds}
+      - {eval_time: 20m, expr: FIRING, exp_samples: *holds}
+      - eval_time: 22m
+        expr: FIRING
+        exp_samples:
+          - {labels: '{alertname="FtbConditionHolds"}', value: 1}
+          - {labels: '{alertname="FtbConditionNew"}', value: 1}
+      - {eval_time: 27m, expr: FIRING, exp_samples: *holds}
   # Certificates of one agent end in 14 days and 2 minutes, of another one much later; those of the
   # second cluster in 3 days and 2 minutes. Time begins at 0.
   - interval: 15s

@@ -46,8 +46,10 @@ fn an_alarm_is_an_event_and_a_kept_condition_for_each_host_of_the_rack() {
     assert!(condition.is_kept && condition.truth == Truth::True);
     assert_eq!((event.tag("rack"), event.tag(ALARM)), (Some("r07"), Some("FACILITY.1.7")));
     assert_eq!(event.tag("alarm_time"), Some("1970-01-01T00:00:01.500Z"), "of the stream");
+    assert_eq!(condition.onset_ns, 1_500_000_000, "the same when it is stated again");
     let back = events("dc.r07.power.B.back", "");
-    assert_eq!(back[0].condition.as_ref().unwrap().truth, Truth::False);
+    let ended = back[0].condition.as_ref().unwrap();
+    assert_eq!((ended.truth, ended.onset_ns), (Truth::False, 0));
     assert_eq!(events("dc.hall.r07.a.b", "").len(), 2, "the rest of a subject");
 }
 
@@ -92,8 +94,12 @@ fn unreadable_alarms_are_counted_and_logged_rarely() {
 
 #[test]
 fn what_alarms_have_set_and_the_table_has_lost_is_stated_again() {
+    // Behind `>` is an alarm that is not imported.
     let lost = |subjects: &[&str], known: &[(&str, &str)]| {
-        let alarms = subjects.iter().map(|subject| alarm(subject, ""));
+        let alarms = subjects.iter().map(|subject| match subject.strip_prefix('>') {
+            Some(subject) => (alarm(subject, ""), false),
+            None => (alarm(subject, ""), true),
+        });
         let known = known.iter().map(|(host, feed)| Subject::new(host, feed, "FACILITY_POWER"));
         let events = import().lost(alarms, &known.collect());
         let subject = |event: &Event| {
@@ -110,6 +116,9 @@ fn what_alarms_have_set_and_the_table_has_lost_is_stated_again() {
     // An alarm and its end have two subjects: the later one counts.
     assert_eq!(lost(&[a, "dc.r07.power.A.back"], &[]), [""; 0]);
     assert_eq!(lost(&["dc.r07.power.A.back", a], &[]), ["node01 A", "node02 A"]);
+    // Its end waits to be imported. An alarm that waits is stated when it is.
+    assert_eq!(lost(&[a, ">dc.r07.power.A.back"], &[]), [""; 0]);
+    assert_eq!(lost(&[">dc.r07.power.A.lost", b], &[]), ["node01 B", "node02 B"]);
     assert_eq!(lost(&["dc.r99.power.A.lost", "other"], &[]), [""; 0], "no rule can read them");
 }
 

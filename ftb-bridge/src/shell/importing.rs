@@ -41,6 +41,8 @@ pub struct Importer<'a> {
     state: &'a SharedState,
     began: Instant,
     retries: Retries,
+    /// Why conditions were not stated again the last time; empty: they were.
+    not_restated: String,
 }
 
 impl<'a> Importer<'a> {
@@ -62,6 +64,7 @@ impl<'a> Importer<'a> {
             state,
             began: Instant::now(),
             retries: Retries::default(),
+            not_restated: String::new(),
         }
     }
 
@@ -83,9 +86,9 @@ impl<'a> Importer<'a> {
         let mut stream = self.context.get_stream(&self.stream).await?;
         let created = stream.info().await?.created.unix_timestamp();
         let mut consumer = self.consumer(&stream).await?;
-        let former = Former::of(&stream, (&self.stream, created), consumer.info().await?);
-        let lost = former.lost(self.client, &self.import).await?;
-        self.publish_again(lost).await?;
+        let name = self.stream.clone();
+        let former = Former::of(&stream, (&name, created), consumer.info().await?);
+        self.restate(&former).await;
         let messages = consumer.stream().max_messages_per_batch(1).heartbeat(HEARTBEAT);
         let mut messages = messages.messages().await?;
         while let Some(message) = messages.next().await {
@@ -222,20 +225,23 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// States again what the table has lost.
-    async fn publish_again(&self, lost: Vec<Event>) -> Result<(), BoxError> {
-        let count = lost.len();
-        if count > 0 {
-            tracing::warn!(count, "conditions of alarms were lost: they are stated again");
-        }
-        match self.publish(lost).await {
-            // A rule is against it: that must not hold up the alarms that follow.
-            Err(error) if is_for_good(&error) => {
-                tracing::error!(%error, "conditions of alarms cannot be stated again");
-                Ok(())
+    /// States again what the table has lost. A failure must not hold up the alarms that follow.
+    async fn restate(&mut self, former: &Former<'_>) {
+        let restated = async {
+            let lost = former.lost(self.client, &self.import).await?;
+            if !lost.is_empty() {
+                tracing::warn!(count = lost.len(), "conditions of alarms were lost: stated again");
+                let publishing = self.publish(lost);
+                while_reported(self.state, async || Ok(()), publishing).await?;
+                self.state.succeeded(Part::Import);
             }
-            published => published,
+            Ok::<(), BoxError>(())
+        };
+        let problem = restated.await.err().map(|error| error.to_string()).unwrap_or_default();
+        if !problem.is_empty() && self.not_restated != problem {
+            tracing::error!("conditions of alarms that the table lacks are not stated: {problem}");
         }
+        self.not_restated = problem;
     }
 }
 
@@ -251,6 +257,15 @@ async fn keep_in_work(
     state: &SharedState,
     work: impl Future<Output = Result<bool, BoxError>>,
 ) -> Result<bool, BoxError> {
+    while_reported(state, async || Ok(message.ack_with(AckKind::Progress).await?), work).await
+}
+
+/// Says until some work is done that events wait, also by `progress`.
+async fn while_reported<T>(
+    state: &SharedState,
+    progress: impl AsyncFn() -> Result<(), BoxError>,
+    work: impl Future<Output = Result<T, BoxError>>,
+) -> Result<T, BoxError> {
     let mut work = core::pin::pin!(work);
     let mut ticks = interval(PROGRESS_EVERY);
     loop {
@@ -259,7 +274,7 @@ async fn keep_in_work(
             _ = ticks.tick() => {
                 // The first one comes at once: an alarm that is done soon is no failure.
                 state.failed(Part::Import, "the events of an alarm wait to be confirmed");
-                message.ack_with(AckKind::Progress).await?;
+                progress().await?;
             }
         }
     }

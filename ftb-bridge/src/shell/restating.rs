@@ -3,19 +3,19 @@
 //! The stream of the facility keeps the alarms. The last one of each subject says what holds.
 
 use super::jetstream::BoxError;
-use crate::import::{Alarm, Import, SPACE};
+use crate::import::{Alarm, Import};
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::pull::Config as PullConfig;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info};
 use async_nats::jetstream::stream::Stream;
 use ftb_client::{Client, Conditions, Event};
-use futures_util::StreamExt as _;
+use futures_util::{Stream as Items, StreamExt as _};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Most subjects whose last alarm is read: further ones are not restated.
-const SUBJECTS_MAX: usize = 65_536;
+/// Most subjects whose last alarm is read. Of more, nothing is stated again.
+const SUBJECTS_MAX: u64 = 65_536;
 /// Longest pause between two alarms that are read.
 const NEXT_MAX: Duration = Duration::from_secs(10);
 
@@ -46,31 +46,35 @@ impl<'a> Former<'a> {
     /// The events that state again what the table has lost.
     ///
     /// # Errors
-    /// NATS or the agent does not answer.
+    /// NATS or the agent does not answer, or not all alarms can be read.
     pub async fn lost(&self, client: &Client, import: &Import) -> Result<Vec<Event>, BoxError> {
         let mut messages = self.last_of_each().await?;
-        if messages.is_empty() {
+        messages.sort_by_key(|(sequence, ..)| *sequence);
+        if !messages.iter().any(|(sequence, time_ns, _)| self.is_imported(*sequence, *time_ns)) {
             return Ok(Vec::new());
         }
-        messages.sort_by_key(|(sequence, ..)| *sequence);
         let (name, created) = self.named;
         let id = |sequence: &u64| format!("{name}.{created}.{sequence}");
         let ids: Vec<String> = messages.iter().map(|(sequence, ..)| id(sequence)).collect();
-        let alarms = messages.iter().zip(&ids).map(|((_, time_ns, message), id)| Alarm {
-            id,
-            subject: &message.subject,
-            payload: &message.payload,
-            time_ns: *time_ns,
+        let alarms = messages.iter().zip(&ids).map(|((sequence, time_ns, message), id)| {
+            let (subject, payload) = (&message.subject, &message.payload);
+            let is_imported = self.is_imported(*sequence, *time_ns);
+            let time_ns = u64::try_from(*time_ns).unwrap_or(0);
+            (Alarm { id, subject, payload, time_ns }, is_imported)
         });
-        let filter = format!("condition=*, event_space={SPACE}");
-        let mut conditions = Conditions::open(client, &filter).await?;
+        // A person may clear what an alarm has set in any event space.
+        let mut conditions = Conditions::open(client, "condition=*").await?;
         conditions.load().await?;
         let known: BTreeSet<_> = conditions.states().map(|state| state.subject.clone()).collect();
         Ok(import.lost(alarms, &known))
     }
 
-    /// The last alarm of each subject, if it was imported: sequence, Unix nanoseconds, message.
-    async fn last_of_each(&self) -> Result<Vec<(u64, u64, Message)>, BoxError> {
+    fn is_imported(&self, sequence: u64, time_ns: i128) -> bool {
+        sequence <= self.imported && time_ns >= self.since_ns
+    }
+
+    /// The last alarm of each subject: sequence, Unix nanoseconds, message.
+    async fn last_of_each(&self) -> Result<Vec<(u64, i128, Message)>, BoxError> {
         let config = PullConfig {
             deliver_policy: DeliverPolicy::LastPerSubject,
             ack_policy: AckPolicy::None,
@@ -79,21 +83,57 @@ impl<'a> Former<'a> {
             ..PullConfig::default()
         };
         let consumer = self.stream.create_consumer(config).await?;
-        let mut left = consumer.cached_info().num_pending;
-        let mut found = Vec::new();
-        let mut messages = consumer.messages().await?;
-        while left > 0 && found.len() < SUBJECTS_MAX {
-            let Some(message) = timeout(NEXT_MAX, messages.next()).await? else { break };
+        let waiting = consumer.cached_info().num_pending;
+        let messages = consumer.messages().await?.map(|message| {
             let message = message?;
             let info = message.info()?;
-            left = info.pending;
-            let (sequence, time_ns) = (info.stream_sequence, info.published.unix_timestamp_nanos());
-            if sequence <= self.imported && time_ns >= self.since_ns {
-                found.push((sequence, u64::try_from(time_ns).unwrap_or(0), message));
-            }
-        }
+            let (sequence, left) = (info.stream_sequence, info.pending);
+            Ok((left, (sequence, info.published.unix_timestamp_nanos(), message)))
+        });
+        let found = all_of(waiting, messages).await;
         let name = consumer.cached_info().name.clone();
-        self.stream.delete_consumer(&name).await?;
-        Ok(found)
+        if let Err(error) = self.stream.delete_consumer(&name).await {
+            tracing::debug!(%error, name, "the server deletes a consumer later by itself");
+        }
+        found
+    }
+}
+
+/// All of `left` items, each of which comes with the number that is left behind it. A part of them
+/// would say that alarms hold whose end is in the rest.
+async fn all_of<T>(
+    mut left: u64,
+    items: impl Items<Item = Result<(u64, T), BoxError>>,
+) -> Result<Vec<T>, BoxError> {
+    if left > SUBJECTS_MAX {
+        return Err(format!("{left} subjects are more than {SUBJECTS_MAX}").into());
+    }
+    let mut items = core::pin::pin!(items);
+    let mut found = Vec::new();
+    while left > 0 {
+        let next = timeout(NEXT_MAX, items.next()).await?;
+        let (behind, item) = next.ok_or_else(|| format!("{left} subjects are not read"))??;
+        found.push(item);
+        left = behind;
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use futures_util::stream;
+
+    #[tokio::test]
+    async fn all_alarms_are_read_or_none() {
+        let alarms = || stream::iter((0..3_u64).map(|place| Ok((2 - place, place))));
+        assert_eq!(all_of(3, alarms()).await.unwrap(), [0, 1, 2]);
+        assert_eq!(all_of(0, alarms()).await.unwrap(), [0; 0]);
+        let error = all_of(3, alarms().take(2)).await.unwrap_err();
+        assert_eq!(error.to_string(), "1 subjects are not read");
+        let error = all_of(SUBJECTS_MAX + 1, alarms()).await.unwrap_err();
+        assert_eq!(error.to_string(), "65537 subjects are more than 65536");
     }
 }

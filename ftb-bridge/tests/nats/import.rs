@@ -29,13 +29,18 @@ clear = true
 "#;
 
 async fn site() -> Result<(Site, Context)> {
+    site_with(stream::Config::default()).await
+}
+
+/// With limits of the facility's stream.
+async fn site_with(limits: stream::Config) -> Result<(Site, Context)> {
     let site = Site::new(Plan::new(2, 1)).await?;
     let context = site.connect().await?;
     let config = stream::Config {
         name: "FACILITY".to_owned(),
         subjects: vec!["dc.>".to_owned(), "other.>".to_owned()],
         max_bytes: STREAM_BYTES / 4,
-        ..stream::Config::default()
+        ..limits
     };
     context.create_stream(config).await?;
     fs::create_dir_all(site.cluster.dir().join("bridge0"))?;
@@ -169,7 +174,7 @@ async fn a_leak_that_the_cluster_has_lost_is_stated_again_and_no_other() {
     let racks = "r07 = \"node[01-02]\"\nr08 = \"node02\"\nr09 = \"node01\"\n";
     fs::write(site.cluster.dir().join("bridge0/racks.toml"), racks).unwrap();
     // From before the first start: it is not imported, and so not stated again.
-    raise(&context, "dc.r09.leak.raised", "old").await.unwrap();
+    raise(&context, "dc.r09.leak.old.raised", "old").await.unwrap();
     let rules = IMPORT.replace("dc.{rack}.leak", "dc.{rack}.leak.{component}");
     site.start_bridge(0, 0, &rules).unwrap();
     wait_consumers(&site, &context, &[]).await;
@@ -188,7 +193,7 @@ async fn a_leak_that_the_cluster_has_lost_is_stated_again_and_no_other() {
         ..Condition::new("LEAK", truth)
     };
     let client = site.client(0).unwrap();
-    let cleared = event("ftb.facility", "CLEARED").unwrap().condition(by_hand(Truth::False));
+    let cleared = event("site.ops", "FIXED").unwrap().condition(by_hand(Truth::False));
     client.publish(cleared).unwrap().confirmed().await.unwrap();
     leaks(&site, &client, 1).await;
     site.kill_bridge(0).unwrap();
@@ -215,7 +220,28 @@ async fn a_leak_that_the_cluster_has_lost_is_stated_again_and_no_other() {
     site.cluster.wait_whole().await.unwrap();
     let client = site.client(0).unwrap();
     assert_eq!(rows(&client).await, [""; 0], "the log was in memory");
+    // The end of an alarm waits to be imported.
+    raise(&context, "dc.r08.leak.two.cleared", "").await.unwrap();
     site.start_bridge(0, 0, &rules).unwrap();
     // The person's word is lost too: the facility's counts.
-    leaks(&site, &client, 3).await;
+    leaks(&site, &client, 2).await;
+    site.wait("the end", async || Ok((site.state(0).import.imported == 1).then_some(())))
+        .await
+        .unwrap();
+    assert_eq!(rows(&client).await, ["node01 one LEAK", "node02 one LEAK"]);
+    let all = facility(&client).await;
+    let of_rack = all.iter().filter(|received| received.event.tag("rack") == Some("r08"));
+    let truths = of_rack.map(|received| received.stated.as_ref().unwrap().condition.truth);
+    assert_eq!(truths.collect::<Vec<_>>(), [Truth::False], "an alarm that is over is not stated");
+}
+
+/// The server gives no second consumer, by which the bridge would look for lost conditions.
+#[tokio::test(flavor = "multi_thread")]
+async fn alarms_are_imported_also_where_nothing_can_be_stated_again() {
+    let limits = stream::Config { max_consumers: 1, ..stream::Config::default() };
+    let (mut site, context) = site_with(limits).await.unwrap();
+    site.start_bridge(0, 0, IMPORT).unwrap();
+    wait_consumers(&site, &context, &[]).await;
+    raise(&context, "dc.r07.leak.raised", "").await.unwrap();
+    leaks(&site, &site.client(0).unwrap(), 2).await;
 }

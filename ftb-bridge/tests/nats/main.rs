@@ -267,6 +267,8 @@ async fn a_server_that_is_away_for_a_minute_is_a_condition_until_it_is_back() {
     assert!(said_so.contains("ftb-bridge") && said_so.contains("NATS"), "{said_so}");
     // A server may be restarted: a minute is borne.
     assert!(gone.elapsed() >= Duration::from_secs(55), "after {:?}", gone.elapsed());
+    // The file is written each second.
+    site.wait("the state", async || Ok(site.state(0).problem.map(drop))).await.unwrap();
     let mut status = Command::new(env!("CARGO_BIN_EXE_ftb-bridge"));
     status.arg("status").arg("--config").arg(site.cluster.dir().join("bridge0/bridge.toml"));
     let output = status.output().unwrap();
@@ -277,5 +279,7 @@ async fn a_server_that_is_away_for_a_minute_is_a_condition_until_it_is_back() {
     let ended =
         site.wait("its end", async || Ok(unreachable(&client).await.is_none().then_some(())));
     ended.await.unwrap();
+    let is_well = async || Ok(site.state(0).problem.is_none().then_some(()));
+    site.wait("the state", is_well).await.unwrap();
     assert!(status.status().unwrap().success());
 }

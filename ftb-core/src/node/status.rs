@@ -116,6 +116,10 @@ pub struct Census {
 /// alerts on the first must not fire for the others.
 pub const SERVICES: [&str; 5] =
     ["ftb-act", "ftb-slurm", "ftb-bridge", "ftb-act-watch", "ftb-act-page"];
+/// The place of `ftb-act-watch` in [`SERVICES`].
+const ACT_WATCH: usize = 3;
+/// The place of `ftb-act-page` in [`SERVICES`].
+const PAGES: usize = 4;
 
 /// What the table says of [`SERVICES`].
 #[derive(Default)]
@@ -135,13 +139,13 @@ impl ServiceRows {
             WATCHED => match subject.component() {
                 "ftb.slurm" => Some(1),
                 "ftb.bridge" => Some(2),
-                "ftb.act" => Some(3),
+                "ftb.act" => Some(ACT_WATCH),
                 _ => None,
             },
             "BREAKER_OPEN" => Some(0),
             "SLURM_UNREACHABLE" => Some(1),
             "NATS_UNREACHABLE" => Some(2),
-            "PAGE_FAILED" => Some(4),
+            "PAGE_FAILED" => Some(PAGES),
             _ => None,
         };
         let Some(service) = service else { return };
@@ -157,7 +161,9 @@ impl ServiceRows {
     /// service is watched elsewhere.
     fn count(&self) -> [u64; SERVICES.len()] {
         core::array::from_fn(|service| {
-            let unknown = if self.is_watched[service] { 0 } else { self.unknown[service] };
+            // Requests are a part of ftb-act, whose watch says where it runs.
+            let watch = if service == PAGES { ACT_WATCH } else { service };
+            let unknown = if self.is_watched[watch] { 0 } else { self.unknown[service] };
             self.idle[service] + unknown
         })
     }
@@ -396,5 +402,9 @@ mod tests {
         assert_eq!(count(&[("n1", "ftb.ipmi", WATCHED, Truth::Unknown)]), [0; 5]);
         let page = ("n1", "pager", "PAGE_FAILED", Truth::True);
         assert_eq!(count(&[page, lives]), [0, 0, 0, 0, 1]);
+        let left_behind = ("n1", "pager", "PAGE_FAILED", Truth::Unknown);
+        assert_eq!(count(&[left_behind]), [0, 0, 0, 0, 1]);
+        let moved = ("n2", "ftb.act", WATCHED, Truth::True);
+        assert_eq!(count(&[left_behind, gone, moved]), [0; 5], "it runs elsewhere");
     }
 }

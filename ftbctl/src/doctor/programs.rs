@@ -1,5 +1,6 @@
-//! Services of this host that run an older program than the installed one: an upgrade replaced the
-//! file, and did not restart the service, because the new release rejects its configuration.
+//! Services of this host that run another program than the installed one: an upgrade or downgrade
+//! replaced the file, and did not restart the service, because the installed release rejects its
+//! configuration.
 //!
 //! Not responsible for: programs that are not attached to the agent of this host, and jobs, which
 //! end with the program that they began with.
@@ -37,7 +38,7 @@ pub(super) fn old(pids: impl IntoIterator<Item = u32>) -> Vec<Finding> {
         path.exists().then_some(())?;
         let name = path.file_name()?.to_str()?;
         let (_, check) = SERVICES.iter().find(|(service, _)| *service == name)?;
-        let what = format!("{name} runs an older program than the installed one (process {pid})");
+        let what = format!("{name} runs another program than the installed one (process {pid})");
         let fix = format!("{check}; correct what it names, then systemctl restart {name}");
         Some(Finding::new(Grade::Warning, AREAS[3], what, &fix))
     });
