@@ -358,6 +358,10 @@ async fn ask_all(socket: &Path, stop: &Arc<AtomicBool>, is_wide: bool) {
         while !stop.load(Ordering::Relaxed) {
             let Ok(mut admin) = admin(&socket).await else { continue };
             for _ in 0..100 {
+                // A refusal comes late.
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
                 let _ = match is_wide {
                     true => admin.reports(v1::ReportsRequest::default()).await.map(drop),
                     false => admin.tree(TreeRequest::default()).await.map(drop),

@@ -93,7 +93,7 @@ counters! {
     logs_lost,
     /// Frames with an epoch or index that no honest neighbour can have come to.
     implausible,
-    /// Times that all filters of the subtree were merged anew.
+    /// Times that filters were added to those of the subtree, or all of them merged anew.
     merges,
     /// Peers whose member list differs.
     members_differ,

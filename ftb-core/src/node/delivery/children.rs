@@ -52,8 +52,10 @@ impl Delivery {
     /// A child is gone, and what was asked for it or of it.
     pub(crate) fn detach_child(&mut self, cx: &mut ReadCx<'_>, link: LinkId) {
         self.children.remove(&link);
+        self.stalled.remove(&Requester::Child(link));
         self.requests.retain(|_, request| !request.is_of(link));
         self.on_asked_child_gone(cx, link);
+        self.next_turn(cx);
         self.interest_narrowed(cx);
     }
 
@@ -74,6 +76,7 @@ impl Delivery {
         child.reader.catching_up = false;
         self.requests.retain(|_, request| !request.is_for(Requester::Child(link)));
         self.catch_up(cx, Requester::Child(link));
+        self.next_turn(cx);
     }
 
     /// A child's subtree wants something else now.
@@ -85,9 +88,16 @@ impl Delivery {
             return;
         }
         child.interest_version = interest.version;
-        child.filters = filters_of(cx.links.features(link), interest.filters);
+        let wanted = filters_of(cx.links.features(link), interest.filters);
+        for filter in wanted.filters() {
+            self.unmerged.insert(filter);
+        }
+        let before = std::mem::replace(&mut child.filters, wanted);
         child.inactive_version = Some(interest.version);
-        self.interest_changed(cx);
+        match child.filters.covers_set(&before) {
+            true => self.widen_interest(cx),
+            false => self.interest_changed(cx),
+        }
         self.answer_children(cx);
         cx.wake(link);
     }

@@ -119,6 +119,7 @@ impl Delivery {
         self.budgets.detached(&gone);
         self.histories.retain(|(of, _)| *of != client);
         self.waiting.retain(|(of, _)| *of != client);
+        self.end_requests(|requester| requester.is_of_client(client));
         for (id, subscription) in &gone.subscriptions {
             self.index.remove(client, *id, &subscription.filter);
             self.turns.remove(gone.uid, (client, *id));

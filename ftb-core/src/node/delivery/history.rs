@@ -19,6 +19,7 @@ use crate::node::delivery::history_turns::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 use crate::numbers::LogIndex;
+use std::collections::BTreeSet;
 
 /// A request that was forwarded, or that this agent searches for.
 #[derive(Clone, Debug)]
@@ -105,7 +106,7 @@ impl Delivery {
                 let found = self.clients.get_mut(&client)?.subscriptions.get_mut(&id)?;
                 Some((&mut found.reader, FilterSet::merge([&found.filter])))
             }
-            Requester::Below(..) | Requester::Above(_) => None,
+            Requester::Below(..) | Requester::Above(_) | Requester::Ended => None,
         }
     }
 
@@ -197,6 +198,9 @@ impl Delivery {
         };
         reader.add_history(items, covered);
         reader.catching_up = covered < since;
+        if reader.catching_up && reader.is_drained() {
+            self.stall(requester);
+        }
         self.wake_requester(cx, requester);
     }
 
@@ -212,23 +216,70 @@ impl Delivery {
         match requester {
             Requester::Child(link) => cx.wake(link),
             Requester::Subscription(client, id) => self.wake_subscription(cx, client, id),
-            Requester::Below(..) | Requester::Above(_) => {}
+            Requester::Below(..) | Requester::Above(_) | Requester::Ended => {}
         }
     }
 
     fn ask(&mut self, cx: &mut Cx, requester: Requester, query: HistoryRequest) {
         let parent = cx.around.parent.as_ref().filter(|parent| parent.has_resumed);
-        if let Some(link) = parent.map(|parent| parent.link)
-            && !self.is_requesting(requester)
-            && self.may_ask(cx, requester)
-        {
+        let Some(link) = parent.map(|parent| parent.link) else { return self.stall(requester) };
+        if !self.is_requesting(requester) && self.may_ask(cx, requester) {
             self.forward_request(cx, link, requester, query);
+        }
+    }
+
+    /// A reader cannot ask now: it asks again when the log moves, or when all do.
+    fn stall(&mut self, requester: Requester) {
+        if let Requester::Child(_) | Requester::Subscription(..) = requester {
+            self.stalled.insert(requester);
+        }
+    }
+
+    /// The log has moved: readers that could not ask do. Those that wait for an answer, or for
+    /// their turn to ask, cost nothing here.
+    pub(crate) fn catch_up_stalled(&mut self, cx: &mut ReadCx<'_>) {
+        for requester in std::mem::take(&mut self.stalled) {
+            self.catch_up_again(cx, requester);
+        }
+        debug_assert_eq!(self.forgotten(), None, "NoReaderIsForgotten");
+    }
+
+    /// Lets a reader try again, unless it has gone on since.
+    pub(super) fn catch_up_again(&mut self, cx: &mut ReadCx<'_>, requester: Requester) {
+        if self.reader_of(requester).is_some_and(|(reader, _)| reader.catching_up) {
+            self.catch_up(cx, requester);
+        }
+    }
+
+    /// A reader that waits for older events, and that nothing will let go on.
+    fn forgotten(&self) -> Option<Requester> {
+        let asked: BTreeSet<Requester> =
+            self.requests.values().map(|request| request.requester).collect();
+        let waits = |requester: Requester| {
+            asked.contains(&requester)
+                || self.stalled.contains(&requester)
+                || self.turns.contains(requester)
+        };
+        let drained = self.catching_up().filter(|(_, reader)| reader.is_drained());
+        drained.map(|(requester, _)| requester).find(|requester| !waits(*requester))
+    }
+
+    /// Subscriptions have ended. Their questions count until they are answered; for another
+    /// subscription that may get the same number the answer is none.
+    pub(super) fn end_requests(&mut self, has_ended: impl Fn(Requester) -> bool) {
+        self.stalled.retain(|requester| !has_ended(*requester));
+        for request in self.requests.values_mut().filter(|request| has_ended(request.requester)) {
+            request.requester = Requester::Ended;
         }
     }
 
     /// Whether a question of that requester is under way.
     pub(super) fn is_requesting(&self, requester: Requester) -> bool {
         self.requests.values().any(|request| request.requester == requester)
+    }
+
+    pub(super) fn has_too_many_requests(&self) -> bool {
+        self.requests.len() >= REQUESTS_MAX
     }
 
     /// Notes a question; gives its number, unless there are too many.
@@ -238,7 +289,7 @@ impl Delivery {
         requester: Requester,
         search: Option<HistorySearch>,
     ) -> Option<u64> {
-        if self.requests.len() >= REQUESTS_MAX {
+        if self.has_too_many_requests() {
             return None;
         }
         self.next_request += 1;
@@ -268,7 +319,7 @@ impl Delivery {
         mut query: HistoryRequest,
     ) {
         // There are too many: the requester asks again.
-        let Some(id) = self.request(cx, requester, None) else { return };
+        let Some(id) = self.request(cx, requester, None) else { return self.stall(requester) };
         query.id = id;
         cx.counters.history_requests += 1;
         // One that finds no room is asked again as one that was not answered.
@@ -367,12 +418,14 @@ impl Delivery {
         };
         match request.requester {
             Requester::Below(link, id) => {
-                return cx.send_if_room(link, Frame::HistoryReply(HistoryReply { id, ..reply }));
+                cx.send_if_room(link, Frame::HistoryReply(HistoryReply { id, ..reply }));
             }
-            Requester::Above(id) => return self.reply_to_root(cx, HistoryReply { id, ..reply }),
-            Requester::Child(_) | Requester::Subscription(..) => {}
+            Requester::Above(id) => self.reply_to_root(cx, HistoryReply { id, ..reply }),
+            Requester::Child(_) | Requester::Subscription(..) => {
+                self.take_reply(cx, request.requester, reply);
+            }
+            Requester::Ended => {}
         }
-        self.take_reply(cx, request.requester, reply);
         self.next_turn(cx);
     }
 
@@ -413,26 +466,26 @@ impl Delivery {
             return cx.impossible("ReaderStays");
         };
         let cursor = reader.cursor;
-        if self.complete_since(cx, &filters).is_some_and(|since| since <= cursor)
-            && let Some((reader, _)) = self.reader_of(requester)
-        {
-            reader.catching_up = false;
+        let is_here = self.complete_since(cx, &filters).is_some_and(|since| since <= cursor);
+        match self.reader_of(requester) {
+            Some((reader, _)) if is_here => reader.catching_up = false,
+            _ => self.stall(requester),
         }
     }
 
     /// All readers that wait for answers.
-    fn catching_up(&self) -> Vec<Requester> {
-        let children = self.children.iter().filter(|(_, c)| c.attached && c.reader.catching_up);
-        let children = children.map(|(link, _)| Requester::Child(*link));
+    fn catching_up(&self) -> impl Iterator<Item = (Requester, &Reader)> {
+        let children = self.children.iter().filter(|(_, child)| child.attached);
+        let children = children.map(|(link, child)| (Requester::Child(*link), &child.reader));
         let subscriptions = self.clients.iter().flat_map(|(client, found)| {
-            let catching = found.subscriptions.iter().filter(|(_, s)| s.reader.catching_up);
-            catching.map(|(id, _)| Requester::Subscription(*client, *id))
+            let readers = found.subscriptions.iter().map(|(id, found)| (id, &found.reader));
+            readers.map(|(id, reader)| (Requester::Subscription(*client, *id), reader))
         });
-        children.chain(subscriptions).collect()
+        children.chain(subscriptions).filter(|(_, reader)| reader.catching_up)
     }
 
     /// Whether any reader waits for older events.
-    pub(crate) fn any_reader_catches_up(&self) -> bool {
+    fn any_reader_catches_up(&self) -> bool {
         self.children.values().any(|child| child.reader.catching_up)
             || self
                 .clients
@@ -445,9 +498,9 @@ impl Delivery {
         if again {
             self.requests.clear();
         }
-        for requester in self.catching_up() {
-            self.catch_up(cx, requester);
-        }
+        self.stalled.clear();
+        let all: Vec<Requester> = self.catching_up().map(|(requester, _)| requester).collect();
+        all.into_iter().for_each(|requester| self.catch_up(cx, requester));
     }
 
     /// A timer of this part expires.

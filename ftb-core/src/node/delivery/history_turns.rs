@@ -15,7 +15,7 @@ use crate::node::delivery::{Delivery, ReadCx};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The reader that waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Requester {
     /// The reader of a child link.
     Child(LinkId),
@@ -25,6 +25,8 @@ pub(super) enum Requester {
     Below(LinkId, u64),
     /// The acting root above; with its number of the question.
     Above(u64),
+    /// A subscription that has ended since.
+    Ended,
 }
 
 impl Requester {
@@ -32,8 +34,13 @@ impl Requester {
     pub(super) fn link(self) -> Option<LinkId> {
         match self {
             Self::Child(link) | Self::Below(link, _) => Some(link),
-            Self::Subscription(..) | Self::Above(_) => None,
+            Self::Subscription(..) | Self::Above(_) | Self::Ended => None,
         }
+    }
+
+    /// Whether it is a subscription of that client.
+    pub(super) fn is_of_client(self, client: ClientId) -> bool {
+        matches!(self, Self::Subscription(of, _) if of == client)
     }
 
     /// Whether it is that child, or below it.
@@ -70,6 +77,11 @@ impl HistoryTurns {
                 self.waiting.remove(&uid);
             }
         }
+    }
+
+    pub(super) fn contains(&self, requester: Requester) -> bool {
+        let Requester::Subscription(client, id) = requester else { return false };
+        self.waiting.values().any(|waiting| waiting.contains(&(client, id)))
     }
 
     /// The users that wait: those after the one whose turn it was come first.
@@ -124,7 +136,8 @@ impl Delivery {
     }
 
     fn has_place(&self, cx: &Cx, uid: u32) -> bool {
-        if cx.around.is_root && self.searches(None) >= SEARCHES_MAX {
+        let is_full = cx.around.is_root && self.searches(None) >= SEARCHES_MAX;
+        if is_full || self.has_too_many_requests() {
             return false;
         }
         cx.config.unbounded_uids.contains(&uid)
@@ -141,7 +154,7 @@ impl Delivery {
     /// Whether a requester may ask now. A subscription that may not waits for its turn.
     pub(super) fn may_ask(&mut self, cx: &mut Cx, requester: Requester) -> bool {
         let may = match requester {
-            Requester::Child(_) | Requester::Above(_) => true,
+            Requester::Child(_) | Requester::Above(_) | Requester::Ended => true,
             Requester::Below(link, _) => {
                 !cx.around.is_root
                     || self.searches(None) < SEARCHES_MAX
@@ -161,11 +174,13 @@ impl Delivery {
         may
     }
 
-    /// A question has been answered: the next may be asked.
+    /// A question has been answered, or is void: the next may be asked. A subscription that need
+    /// not ask any more takes no place.
     pub(super) fn next_turn(&mut self, cx: &mut ReadCx<'_>) {
-        let user = self.turns.users().into_iter().find(|uid| self.has_place(cx, *uid));
-        if let Some((client, id)) = user.and_then(|uid| self.turns.take(uid)) {
-            self.catch_up(cx, Requester::Subscription(client, id));
+        while let Some(uid) = self.turns.users().into_iter().find(|uid| self.has_place(cx, *uid))
+            && let Some((client, id)) = self.turns.take(uid)
+        {
+            self.catch_up_again(cx, Requester::Subscription(client, id));
         }
     }
 }

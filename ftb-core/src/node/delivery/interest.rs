@@ -49,6 +49,16 @@ impl Interests {
         true
     }
 
+    /// What the subtree wants.
+    pub(super) fn wanted(&self) -> &FilterSet {
+        &self.reported
+    }
+
+    /// Whether the parent knows of a filter, or will.
+    pub(super) fn announces(&self, filter: &Filter) -> bool {
+        self.reported.covers(filter)
+    }
+
     /// What to tell the parent.
     pub(super) fn reported(&self) -> Interest {
         Interest { version: self.version, filters: self.reported.filters().to_vec() }

@@ -18,7 +18,7 @@ mod subscriptions;
 pub use history_sources::JOURNAL_READS_MAX;
 
 use crate::epochs::EpochHistory;
-use crate::filter::Filter;
+use crate::filter::{Filter, FilterSet};
 use crate::log::followed::FollowedLog;
 use crate::node::api::{ClientId, LinkId, SubscriptionId};
 use crate::node::cx::Cx;
@@ -31,7 +31,7 @@ pub(crate) use clients::ClientUse;
 use core::ops::{Deref, DerefMut};
 use history::PendingRequest;
 use history_sources::DiskReads;
-use history_turns::HistoryTurns;
+use history_turns::{HistoryTurns, Requester};
 use index::SubscriptionIndex;
 use interest::Interests;
 use seen::Seen;
@@ -54,8 +54,12 @@ pub(crate) struct Delivery {
     /// What of them had been when the log was left for the one in which subscriptions catch up now.
     delivered_before: Option<Seen>,
     interests: Interests,
+    /// Filters that are not among them yet.
+    unmerged: FilterSet,
     /// When the filters here were merged last.
     merged_ns: Option<u64>,
+    /// When all of them are merged anew, without those that have ended.
+    narrow_ns: Option<u64>,
     /// Reports of hosts that are powered off, while a suspect may be.
     power: Option<Filter>,
     /// The parent must learn of another interest.
@@ -66,6 +70,8 @@ pub(crate) struct Delivery {
     requests: BTreeMap<u64, PendingRequest>,
     next_request: u64,
     turns: HistoryTurns,
+    /// Readers that wait for older events, and have no agent to ask for them now.
+    stalled: BTreeSet<Requester>,
     disk_reads: DiskReads,
 }
 
@@ -113,13 +119,16 @@ impl Delivery {
             seen: Seen::new(publishers_max),
             delivered_before: None,
             interests: Interests::default(),
+            unmerged: FilterSet::new(),
             merged_ns: None,
+            narrow_ns: None,
             power: None,
             subscribe_due: false,
             active_index: LogIndex::ZERO,
             requests: BTreeMap::new(),
             next_request: 0,
             turns: HistoryTurns::default(),
+            stalled: BTreeSet::new(),
             disk_reads: DiskReads::default(),
         }
     }

@@ -35,9 +35,10 @@ pub(super) struct Subscription {
 /// with. Half of the event ids that the client library remembers, by which it drops what it had.
 const READ_AGAIN_MAX: u64 = 8_192;
 
-/// The longest delay before filters that ended are withdrawn at the parent. Merging all filters for
-/// each of many would take quadratic time.
+/// The delay before filters that ended are withdrawn at the parent, and what each filter here adds
+/// to it: all are merged anew then, which may take a part of the time only.
 const NARROW_MS: u64 = 100;
+const NARROW_FILTER_MS: u64 = 1;
 /// The shortest time between two merges for new subscriptions of clients here. The first of many
 /// does not wait.
 const WIDEN_MS: u64 = 50;
@@ -90,8 +91,10 @@ impl Delivery {
             return cx.impossible("SubscriberIsAttached");
         };
         self.index.insert(client, id, &filter);
-        let is_announced =
-            self.interests.reported().filters.iter().any(|reported| reported.covers(&filter));
+        let is_new = !self.interests.announces(&filter);
+        if is_new {
+            self.unmerged.insert(&filter);
+        }
         let subscription = Subscription {
             filter,
             reader: Reader::new(cx.log.commit_index()),
@@ -102,7 +105,7 @@ impl Delivery {
         };
         subscriber.subscriptions.insert(id, Box::new(subscription));
         self.waiting.insert((client, id));
-        if !is_announced {
+        if is_new {
             self.interest_widened(cx);
         }
         self.subscriptions_active(cx);
@@ -113,6 +116,7 @@ impl Delivery {
         let removed = found.and_then(|c| Some((c.uid, c.subscriptions.remove(&id)?)));
         self.histories.remove(&(client, id));
         self.waiting.remove(&(client, id));
+        self.end_requests(|requester| requester == Requester::Subscription(client, id));
         if let Some(found) = self.clients.get_mut(&client) {
             found.due.remove(id);
         }
@@ -126,37 +130,60 @@ impl Delivery {
         }
     }
 
-    /// The subtree may want less: it is merged soon, once for many changes. Unwanted events that
-    /// come down until then are dropped here.
+    /// The subtree may want less: it is merged anew later, once for many changes. Unwanted events
+    /// that come down until then are dropped here.
     pub(super) fn interest_narrowed(&mut self, cx: &mut Cx) {
-        let due_ns = cx.after_ms(NARROW_MS);
+        let filters = u64::try_from(self.readers()).unwrap_or(u64::MAX);
+        let delay_ms = NARROW_MS.saturating_add(filters.saturating_mul(NARROW_FILTER_MS));
+        let due_ns = *self.narrow_ns.get_or_insert(cx.after_ms(delay_ms));
         cx.timers.set_earlier(Timer::MergeInterest, due_ns);
     }
 
-    /// The subtree wants more: it is merged at once, or for many together.
+    /// The subtree wants more: it is added at once, or for many together.
     fn interest_widened(&mut self, cx: &mut Cx) {
         let due_ns = self.merged_ns.map_or(0, |at_ns| at_ns.saturating_add(ns(WIDEN_MS)));
         match due_ns <= cx.now.mono_ns {
-            true => self.interest_changed(cx),
+            true => self.widen_interest(cx),
             false => cx.timers.set_earlier(Timer::MergeInterest, due_ns),
         }
     }
 
     /// It is time to merge what the subtree wants.
     pub(super) fn on_merge_timer(&mut self, cx: &mut ReadCx<'_>) {
-        self.interest_changed(cx);
+        match self.narrow_ns.is_some_and(|due_ns| due_ns <= cx.now.mono_ns) {
+            true => self.interest_changed(cx),
+            false => self.widen_interest(cx),
+        }
         self.subscriptions_active(cx);
+    }
+
+    /// Adds the new filters to what the subtree wants: no others are looked at.
+    pub(super) fn widen_interest(&mut self, cx: &mut Cx) {
+        let mut wanted = self.interests.wanted().clone();
+        for filter in std::mem::take(&mut self.unmerged).filters() {
+            wanted.insert(filter);
+        }
+        self.merged(cx, wanted);
+        if let Some(due_ns) = self.narrow_ns {
+            cx.timers.set(Timer::MergeInterest, due_ns);
+        }
     }
 
     /// What the subtree wants may have changed: merges it anew and tells the parent.
     pub(super) fn interest_changed(&mut self, cx: &mut Cx) {
-        cx.timers.stop(Timer::MergeInterest);
-        self.merged_ns = Some(cx.now.mono_ns);
-        cx.counters.merges += 1;
+        self.unmerged = FilterSet::new();
+        self.narrow_ns = None;
         let own = self.clients.values().flat_map(|client| client.subscriptions.values());
         let own = own.map(|subscription| &subscription.filter);
         let below = self.children.values().flat_map(|child| child.filters.filters());
         let wanted = FilterSet::merge(own.chain(below).chain(&self.power));
+        self.merged(cx, wanted);
+    }
+
+    fn merged(&mut self, cx: &mut Cx, wanted: FilterSet) {
+        cx.timers.stop(Timer::MergeInterest);
+        self.merged_ns = Some(cx.now.mono_ns);
+        cx.counters.merges += 1;
         if self.interests.want(wanted)
             && let Some(link) = cx.around.parent_link()
         {

@@ -79,9 +79,7 @@ impl Node {
         if self.log.commit_index() > from {
             self.trim_copy(self.log.commit_index());
             self.became_visible(from);
-            if self.delivery.any_reader_catches_up() {
-                self.reading(|delivery, cx| delivery.catch_up_all(cx, false));
-            }
+            self.reading(|delivery, cx| delivery.catch_up_stalled(cx));
         }
     }
 
