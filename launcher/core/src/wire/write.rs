@@ -87,8 +87,8 @@ impl Draft {
     }
 }
 
-/// A list of ranks; one that is longer than a tag begins with a range. Libraries of earlier releases
-/// refuse it, and do not take the first tag for the whole list.
+/// A list of ranks; one that is longer than a tag begins with a range. Libraries of earlier
+/// releases refuse it, and do not take the first tag for the whole list.
 fn rank_text(ranks: &Ranks) -> String {
     let text = ranks.to_string();
     if text.len() <= TAG_VALUE_BYTES_MAX {
