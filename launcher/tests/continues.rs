@@ -161,7 +161,8 @@ async fn what_such_a_job_cannot_do_is_refused() -> Result<()> {
     let repairing = Repairing::new().await?;
     let words = ["add", "1", "/"];
     for (options, reason) in [
-        (&["--memory", "buddy:1"][..], "leave --memory out"),
+        (&["--memory", "buddy:1"][..], "leave --memory and --disk-every out"),
+        (&["--disk-every", "5s"], "leave --memory and --disk-every out"),
         (&["--backend", "loop"], "backend loop knows no calls"),
         (&["--on-hang", "restart"], "report or --on-hang kill"),
         (&["--on-hang", "roll-back"], "report or --on-hang kill"),
