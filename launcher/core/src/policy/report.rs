@@ -2,6 +2,7 @@
 //! and whether its publisher is trusted. Not responsible for: what follows from it.
 
 use crate::names::NodeName;
+use ftb_core::catalog::names;
 use ftb_core::condition::{Condition, EVENT_NAME, Truth};
 use ftb_core::log::conditions::Claim;
 use ftb_core::log::table_view::ReadPlace;
@@ -14,8 +15,6 @@ const AGENT_SPACE: &str = "ftb.agent";
 const ORIGINAL: &str = "event";
 /// The condition of a node that is too hot, which publishers predict.
 const HEAT: &str = "OVERTEMP";
-/// The event of programs that state another condition, or none.
-const HEAT_EVENT: &str = "FTB_IPMI_OVERTEMP";
 const NS_PER_S: u64 = 1_000_000_000;
 /// Event spaces whose payload is the node: Appendix B of the thesis, and MVAPICH2's trigger.
 const PAYLOAD_SPACES: [&str; 2] = ["ftb.ipmi", "ftb.mpi.mig_trigger"];
@@ -182,7 +181,7 @@ impl Report {
 
     /// Whether the node is as hot as predictions say that it will be. A repetition has no tags.
     pub(super) fn is_at_limit(&self) -> bool {
-        let is_named = self.name().1.eq_ignore_ascii_case(HEAT_EVENT);
+        let is_named = self.name().1.eq_ignore_ascii_case(names::FTB_IPMI_OVERTEMP);
         let is_heat = match (&self.stated, self.holding()) {
             (None, _) => is_named,
             (Some(_), key) => key.is_some_and(|key| is_named || key.eq_ignore_ascii_case(HEAT)),

@@ -100,7 +100,7 @@ fn dropped_sets_are_dropped_again_with_the_next_checkpoint_done_or_not() {
     let message = FromRank::CheckpointFailed { set: set.clone(), reason: "disk full".to_owned() };
     job.feed(JlInput::Rank(RankMessage { episode, rank: 0, message }));
     assert_eq!(dropped(&job), [&first, &second, &set]);
-    // That of the failed checkpoint too; those of memory push none out, and are not told again.
+    // That of the failed checkpoint too; those of memory push none out, and are not named again.
     job.out.clear();
     (100..120).for_each(|of| job.jl.job.drop_from_nodes(SetId::of_memory(Episode(of))));
     job.jl.job.out.clear();
