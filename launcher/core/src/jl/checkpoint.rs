@@ -42,24 +42,6 @@ impl Checkpoint {
     pub(super) fn open(
         job: &mut Job,
         episode: Episode,
-        leaving: Option<NodeName>,
-    ) -> (Self, Transition) {
-        Self::of_set(job, episode, SetId::of_checkpoint(episode), leaving)
-    }
-
-    /// A checkpoint in the memory of the nodes.
-    pub(super) fn open_in_memory(job: &mut Job, episode: Episode) -> (Self, Transition) {
-        Self::of_set(job, episode, SetId::of_memory(episode), None)
-    }
-
-    /// A checkpoint on the disks of the nodes.
-    pub(super) fn open_on_disks(job: &mut Job, episode: Episode) -> (Self, Transition) {
-        Self::of_set(job, episode, SetId::of_disks(episode), None)
-    }
-
-    fn of_set(
-        job: &mut Job,
-        episode: Episode,
         set: SetId,
         leaving: Option<NodeName>,
     ) -> (Self, Transition) {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::manner::{Moves, Saver};
 use crate::message::{FaultCause, FromJl, TimeLeft};
-use crate::names::{FaultId, NodeName};
+use crate::names::{Episode, FaultId, NodeName, SetId};
 use core::time::Duration;
 use ftb_core::Now;
 use serde::{Deserialize, Serialize};
@@ -320,8 +320,12 @@ impl Jl {
                     self.migrate(now, node, &reason, (fails_ns, left), by)
                 }
                 Request::Checkpoint { reason } => self.checkpoint(now, &reason, by, &reason),
-                Request::MemoryCheckpoint { reason } => self.save_in_memory(now, by, &reason),
-                Request::DiskCheckpoint { reason } => self.save_on_disks(now, by, &reason),
+                Request::MemoryCheckpoint { reason } => {
+                    self.save_in(SavePlace::Memory, now, by, &reason)
+                }
+                Request::DiskCheckpoint { reason } => {
+                    self.save_in(SavePlace::Disks, now, by, &reason)
+                }
                 Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => {}
             }
         }
@@ -442,8 +446,8 @@ impl Jl {
     fn save_in(&mut self, place: SavePlace, now: Now, by: Initiator, why: &str) {
         match place {
             SavePlace::Store => self.save_job(now, None, by, why),
-            SavePlace::Memory => self.save_in_memory(now, by, why),
-            SavePlace::Disks => self.save_on_disks(now, by, why),
+            SavePlace::Memory => self.save_on_nodes(now, SetId::of_memory, by, why),
+            SavePlace::Disks => self.save_on_nodes(now, SetId::of_disks, by, why),
         }
     }
 
@@ -487,27 +491,28 @@ impl Jl {
         self.save_job(now, None, by, why);
     }
 
-    fn save_in_memory(&mut self, now: Now, by: Initiator, why: &str) {
-        if self.ranks_have_ended(by) {
-            return;
+    /// Saves the job in the memory or on the disks of its nodes.
+    fn save_on_nodes(&mut self, now: Now, set_of: fn(Episode) -> SetId, by: Initiator, why: &str) {
+        if !self.ranks_have_ended(by) {
+            self.save(now, set_of, None, by, why);
         }
-        let episode = self.job.open();
-        let (checkpoint, transition) = Checkpoint::open_in_memory(&mut self.job, episode);
-        self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
-    }
-
-    fn save_on_disks(&mut self, now: Now, by: Initiator, why: &str) {
-        if self.ranks_have_ended(by) {
-            return;
-        }
-        let episode = self.job.open();
-        let (checkpoint, transition) = Checkpoint::open_on_disks(&mut self.job, episode);
-        self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
     }
 
     fn save_job(&mut self, now: Now, leaving: Option<NodeName>, by: Initiator, why: &str) {
+        self.save(now, SetId::of_checkpoint, leaving, by, why);
+    }
+
+    fn save(
+        &mut self,
+        now: Now,
+        set_of: fn(Episode) -> SetId,
+        leaving: Option<NodeName>,
+        by: Initiator,
+        why: &str,
+    ) {
         let episode = self.job.open();
-        let (checkpoint, transition) = Checkpoint::open(&mut self.job, episode, leaving);
+        let set = set_of(episode);
+        let (checkpoint, transition) = Checkpoint::open(&mut self.job, episode, set, leaving);
         self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
     }
 
